@@ -1,0 +1,77 @@
+"""Frechet distance at d = 2048, n = 100, side by side with pytorch-fid on the same features.
+
+    python benchmarks/bench_frechet.py
+
+Prints a small table and writes benchmarks/results/frechet.json. pytorch-fid is given the mean and covariance by
+np.cov inside its timing, as its command line does.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from pytorch_fid.fid_score import calculate_frechet_distance
+
+from drlib.metrics import frechet_distance
+
+D, N, REPEATS = 2048, 100, 3
+OUTPUT = Path(__file__).parent / "results" / "frechet.json"
+
+
+def pytorch_fid(a: np.ndarray, b: np.ndarray) -> float:
+    return float(
+        calculate_frechet_distance(a.mean(0), np.cov(a, rowvar=False), b.mean(0), np.cov(b, rowvar=False))
+    )
+
+
+def timed(function, repeats: int) -> tuple[float, float]:
+    """Value and the median wall-clock seconds."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        value = function()
+        seconds.append(time.perf_counter() - start)
+    return float(value), float(np.median(seconds))
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # set OMP_NUM_THREADS=1 as well, for SciPy
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((D, D)) / D**0.5
+    a, b = rng.standard_normal((N, D)) @ mixing, 1.1 * rng.standard_normal((N, D)) @ mixing + 0.05
+    features = torch.from_numpy(a), torch.from_numpy(b)
+    frechet_distance(*features)
+    ours, ours_seconds = timed(lambda: frechet_distance(*features), 7 * REPEATS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        theirs, theirs_seconds = timed(lambda: pytorch_fid(a, b), REPEATS)
+    result = {
+        "d": D,
+        "n": N,
+        "m": N,
+        "drlib": {"value": ours, "seconds": ours_seconds},
+        "pytorch-fid": {"value": theirs, "seconds": theirs_seconds},
+        "ratio": theirs_seconds / ours_seconds,
+        "relative_difference": abs(ours - theirs) / theirs,
+        "device": f"cpu ({platform.machine()}, {platform.system()})",
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("torch", "numpy", "scipy", "pytorch-fid")},
+    }
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"Frechet distance, d = {D}, n = {N}, {result['threads']} thread")
+    print(f"{'':12} {'value':>16} {'seconds':>10}")
+    for name in ("drlib", "pytorch-fid"):
+        print(f"{name:12} {result[name]['value']:16.9f} {result[name]['seconds']:10.4f}")
+    print(f"pytorch-fid / drlib: {result['ratio']:.0f} times; difference {result['relative_difference']:.1e}")
+
+
+if __name__ == "__main__":
+    main()

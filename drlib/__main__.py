@@ -1,0 +1,5 @@
+"""``python -m drlib``: the ``drlib`` command."""
+
+from drlib.cli import main
+
+main()

@@ -1,0 +1,135 @@
+"""What runs in the attack's process: the guard, and the task target -> reconstruction.
+
+This module and all it imports know nothing of data sets or metrics. The process that runs it never
+loads D_tar or the holdout; ``install_guard`` makes an attempt to do so an ``AccessError``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from drlib import attacks, models, pool
+from drlib.errors import UserError
+from drlib.provenance import default_device
+from drlib.types import (
+    NO_DATA,
+    WHITE_BOX,
+    AccessError,
+    Attack,
+    BlackBox,
+    Progress,
+    TargetSpec,
+    WhiteBox,
+    balanced_labels,
+)
+
+READABLE_KINDS = ("target", "auxiliary", "reconstruction", "tmp")
+"""Kinds of artifacts that an attack's process may open (its own output among them)."""
+
+FORBIDDEN_MODULES = ("drlib.data", "drlib.tasks", "sklearn.datasets", "skimage.data")
+"""Modules that load a data set."""
+
+FORBIDDEN_FOLDERS = ("/sklearn/datasets/", "/skimage/data/")
+"""Folders inside installed packages that hold the embedded data sets."""
+
+
+def install_guard(store_root: str | Path) -> None:
+    """Refuse, for the rest of this process, to open artifacts made from D_tar or to import a data set.
+
+    Raises ``AccessError`` inside the offending call. An audit hook cannot be removed again.
+    """
+    root = str(Path(store_root).resolve()) + "/"
+
+    def guard(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str | Path):
+            path = str(arguments[0])
+            kind = path.removeprefix(root).split("/")[0]
+            if path.startswith(root) and kind not in READABLE_KINDS:
+                raise AccessError(f"an attack may not open a '{kind}' artifact")
+            if any(folder in path for folder in FORBIDDEN_FOLDERS):
+                raise AccessError(f"an attack may not open the data set file {path}")
+        elif event == "import" and arguments[0].startswith(FORBIDDEN_MODULES):
+            raise AccessError(f"an attack may not import {arguments[0]}")
+
+    sys.addaudithook(guard)
+
+
+def target_model(spec: dict[str, Any], tensors: dict[str, Tensor], data: dict[str, Any]) -> WhiteBox:
+    """Rebuild the white-box view of a stored target model."""
+    shape = tuple(data["shape"])
+    model = models.build(
+        spec["architecture"], shape=shape, num_classes=data["num_classes"], width=spec["width"]
+    )
+    model.load_state_dict(tensors, strict=True)
+    facts = TargetSpec(
+        spec["architecture"], shape, data["num_classes"], data["has_batchnorm"], tuple(data["classes"])
+    )
+    return WhiteBox(model, facts, default_device())
+
+
+def view(white_box: WhiteBox, attack: Attack) -> BlackBox:
+    """The access that the attack's knowledge grants, and no more."""
+    if attack.knowledge.model == WHITE_BOX:
+        return white_box
+    return BlackBox(white_box.query, white_box.spec, white_box.device)
+
+
+def reconstruct(
+    spec: dict[str, Any], parents: dict[str, Any], progress: Progress
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Run one attack on one stored target: (tensors, data) of the reconstruction artifact."""
+    attack = attacks.create(spec["attack"], spec["hyperparameters"])
+    target = parents["target"]
+    access = view(target_model(target.spec, target.tensors, target.data), attack)
+    reason = attack.supports(access.spec)
+    if reason:
+        raise UserError(f"{attack.title} cannot attack {access.spec.architecture}: {reason}")
+    auxiliary = None if attack.knowledge.dataset == NO_DATA else parents["auxiliary"].tensors["images"]
+    labels = balanced_labels(spec["n"], access.spec.num_classes)
+    generator = torch.Generator().manual_seed(spec["seed"])
+    started = time.perf_counter()
+    prepared = attack.prepare(access, auxiliary, generator=generator)
+    result = attack.reconstruct(
+        access, prepared, n=spec["n"], labels=labels, generator=generator, progress=progress
+    )
+    _check_promises(result.images, result.labels, labels, attack)
+    tensors = {"images": result.images, "loss_history": result.loss_history}
+    if result.labels is not None:
+        tensors["labels"] = result.labels
+    data = {
+        "seconds": time.perf_counter() - started,
+        "queries": result.queries,
+        "gradient_calls": result.gradient_calls,
+        "group_size": result.group_size,
+    }
+    return tensors, data
+
+
+def _check_promises(images: Tensor, labels: Tensor | None, asked: Tensor, attack: Attack) -> None:
+    if len(images) != len(asked):
+        raise UserError(
+            f"{attack.title} returned {len(images)} images, asked for {len(asked)} (Definition 3.2)"
+        )
+    if (labels is not None) != attack.labeled:
+        raise UserError(
+            f"{attack.title} declares labeled={attack.labeled} but returned labels={labels is not None}"
+        )
+    if labels is not None and not torch.equal(labels.sort().values, asked.sort().values):
+        raise UserError(f"{attack.title} returned labels that are not the balanced labels it was asked for")
+
+
+def _guarded(store_root: str) -> None:
+    loaded = [name for name in FORBIDDEN_MODULES if name in sys.modules]
+    if loaded:
+        raise AccessError(f"an attack's process must not have loaded {', '.join(loaded)}")
+    install_guard(store_root)
+
+
+if __name__ == "__main__":
+    pool.serve({"reconstruction": reconstruct}, _guarded)

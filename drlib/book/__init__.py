@@ -1,0 +1,8 @@
+"""The book: execute the notebooks, refuse bad ones, stage, build. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from drlib.book.notebooks import sync
+from drlib.book.pipeline import make, read, run_section
+
+__all__ = ["make", "read", "run_section", "sync"]

@@ -1,0 +1,124 @@
+"""What the package declares, read without importing torch, so that a misspelt name is refused at once.
+
+Architectures and the sizes of bundled data are written out here (a test compares them with the modules
+that own them); the hyperparameters of an attack are read from its source.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from drlib import attacks
+from drlib.errors import UserError, unknown
+
+ARCHITECTURES = ("convnet", "lenet", "mlp", "vgg16", "resnet18", "mobilenet_v2")
+
+LARGEST_TARGET = {("digits", "class"): 400, ("lfw_subset", "class"): 80, ("lfw_subset", "identity"): 100}
+"""Images in the target split of the bundled data sets, by name and mode."""
+
+
+def check_attack(name: str) -> None:
+    """Raise ``UserError`` unless ``name`` is a registered attack or ``module:Class`` that can be found."""
+    if ":" not in name:
+        if name not in attacks.names():
+            raise unknown("attack", name, [*attacks.names(), "module:Class"])
+        return
+    module, _, cls = name.partition(":")
+    source = _source(module)
+    if source is None:
+        raise UserError(f"attack {name}: there is no module '{module}' on Python's path")
+    defined = [node.name for node in source.body if isinstance(node, ast.ClassDef)]
+    imported = [
+        alias.asname or alias.name
+        for node in source.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    if cls not in defined and cls not in imported:
+        raise unknown(f"class in {module}", cls, defined)
+
+
+def check_hyperparameters(attack: str, values: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` for a misspelt hyperparameter or a wrong type. Ranges are the attack's to check.
+
+    ``None`` stands for the original paper's value. Fields that cannot be read from the source (an
+    attack that inherits them) pass here and are checked when the attack is made.
+    """
+    fields = _fields(attack)
+    if fields is None:
+        return
+    for name, value in values.items():
+        if name not in fields:
+            raise unknown(f"hyperparameter of {attack}", name, fields)
+        kind = _type(fields[name])
+        if value is not None and kind is not None:
+            check_type(f"{attack}: {name}", kind, value)
+
+
+def check_type(what: str, kind: Any, value: Any) -> None:
+    """Raise ``UserError`` unless ``value`` is strictly of the type ``kind``: "3" and true are no numbers."""
+    try:
+        TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
+    except ValidationError:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        allowed = names.get(kind) or f"one of {', '.join(str(option) for option in get_args(kind))}"
+        raise UserError(f"{what}={value!r} is not allowed (allowed: {allowed})") from None
+
+
+def _type(annotation: ast.expr) -> Any:
+    """The type that a plain annotation means, or None for others, which only the constructor can check."""
+    if isinstance(annotation, ast.Name):
+        return {"int": int, "float": float, "bool": bool, "str": str}.get(annotation.id)
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        options = ast.literal_eval(annotation.slice)
+        return Literal[options]
+    return None
+
+
+@cache
+def _source(module: str) -> ast.Module | None:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def _fields(attack: str) -> dict[str, ast.expr] | None:
+    """Annotations of an attack's hyperparameters by name; None if its class inherits from another attack."""
+    module, colon, cls = attack.partition(":")
+    source = _source(module if colon else f"drlib.attacks.{attack}")
+    for node in source.body if source else ():
+        if not isinstance(node, ast.ClassDef) or (
+            node.name != cls if colon else not _is_named(node.body, attack)
+        ):
+            continue
+        if [ast.unparse(base).split(".")[-1] for base in node.bases] != ["Attack"]:
+            return None
+        return {
+            item.target.id: item.annotation
+            for item in node.body
+            if isinstance(item, ast.AnnAssign)
+            and isinstance(item.target, ast.Name)
+            and "ClassVar" not in ast.unparse(item.annotation)
+        }
+    return None
+
+
+def _is_named(body: Iterable[ast.stmt], name: str) -> bool:
+    return any(
+        isinstance(item, ast.AnnAssign)
+        and ast.unparse(item.target) == "name"
+        and isinstance(item.value, ast.Constant)
+        and item.value.value == name
+        for item in body
+    )

@@ -1,0 +1,334 @@
+"""Reading results: from stored scores to rows with intervals, reasons and provenance.
+
+Columns: those of the paper's tables as data (``paper_table dataset model defense attack target_size
+metric value coverage_percent``), then what the honesty rules ask for beside each value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drlib import attacker, attacks
+from drlib.cells import CONTROL_TITLES, Cell, Target
+from drlib.errors import UserError
+from drlib.metrics.features import metric_name
+from drlib.metrics.interval import paired_bootstrap
+from drlib.metrics.leakage import p_value
+from drlib.store import Artifact, DamagedArtifact, Store
+from drlib.study import Plan, plan, target_task
+from drlib.tasks import SAMPLE_METRICS
+from drlib.types import Reconstruction, WhiteBox
+
+if TYPE_CHECKING:
+    import pandas
+
+_TITLES = {
+    "convnet": "ConvNet",
+    "lenet": "LeNet",
+    "mlp": "MLP",
+    "vgg16": "VGG16",
+    "resnet18": "ResNet-18",
+    "mobilenet_v2": "MobileNetV2",
+}
+_DATASETS = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "kmnist": "KMNIST",
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "digits": "digits",
+    "lfw_subset": "lfw_subset",
+}
+
+
+def title(cell: Cell) -> str:
+    """The attack's or control's name as tables print it."""
+    return CONTROL_TITLES[cell.attack] if cell.is_control else attacks.get(cell.attack).title
+
+
+def reconstruction(cell: Cell, store: Store | None = None) -> Reconstruction:
+    """The stored reconstruction (or control) of a cell. Raises ``UserError`` if it was not run."""
+    made = _load(plan(cell), "reconstruction", store or Store())
+    history = made.tensors.get("loss_history", torch.empty(0))
+    return Reconstruction(made.tensors["images"], made.tensors.get("labels"), history, **made.data)
+
+
+def score(cell: Cell, store: Store | None = None) -> Artifact:
+    """The stored score of a cell: per-sample tensors and scalars, as ``tasks.score`` names them."""
+    return _load(plan(cell), "score", store or Store())
+
+
+def white_box(target: Target, store: Store | None = None) -> WhiteBox:
+    """The white-box view of a stored target model. Raises ``UserError`` if it was not trained."""
+    made = _read(target_task(target), store or Store())
+    return attacker.target_model(made.spec, made.tensors, made.data)
+
+
+def results(cells: Iterable[Cell], *, store: Store | None = None, profile: str = "") -> pandas.DataFrame:
+    """One row per cell and metric.
+
+    Values in raw units: SSIM in [-1, 1], PSNR in dB, MSE in squared pixels of [0, 1]; coverages are
+    fractions, ``coverage_percent`` is in percent as in the paper. A positive ``gap`` means closer to
+    training images than to holdout images; ``gap_p`` is its p-value in a randomization test over the draw
+    of both. What could not be computed is NaN, and ``reason`` says why.
+    """
+    return _frame([[cell] for cell in cells], store or Store(), profile)
+
+
+def summary(cells: Iterable[Cell], *, store: Store | None = None, profile: str = "") -> pandas.DataFrame:
+    """As ``results``, with cells that differ only in their seeds joined: means over seeds, and
+    intervals from a paired bootstrap over seeds and images."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.without_seed().model_dump_json(), []).append(cell)
+    return _frame(list(groups.values()), store or Store(), profile)
+
+
+def provenance(table: pandas.DataFrame, command: str) -> str:
+    """One line that says how the numbers of ``table`` (from ``results`` or ``summary``) were made."""
+    made = table[table.target_key.notna()] if "target_key" in table else table[:0]
+    if not len(made):
+        return f"Made by `{command}` · nothing could be computed"
+    keys = list(dict.fromkeys(key for keys in made.score_key for key in keys.split(",")))
+    attacks_only = made.drop_duplicates("reconstruction_key")
+    parts = [
+        f"Made by `{command}`",
+        f"profile {_joined(set(made.profile))}",
+        f"{_joined(set(made.dataset))}, {_joined(set(made.model))}",
+        f"seeds {_joined(set(made.seed))}",
+        f"n = {_span(made.n)}, m = {_span(made.m)}",
+        f"matching {_joined(set(made.matching))}",
+        f"target accuracy {_span(made.target_accuracy_train, '.2f')} on training, "
+        f"{_span(made.target_accuracy_test, '.2f')} on test images",
+        f"evaluators {_joined(set(made.evaluators))}",
+        f"{_joined(set(made.device))}, {_joined(set(made.threads))} thread",
+        _joined(set(made.versions)),
+        f"{attacks_only.seconds.sum():.0f} s of attacks, peak {made.peak_memory_mb.max():.0f} MB",
+        f"scores {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}",
+    ]
+    return " · ".join(parts)
+
+
+def _span(values: Iterable[float], how: str = "g") -> str:
+    low, high = format(min(values), how), format(max(values), how)
+    return low if low == high else f"{low} to {high}"
+
+
+def _frame(groups: Sequence[Sequence[Cell]], store: Store, profile: str) -> pandas.DataFrame:
+    import pandas
+
+    table = pandas.DataFrame([row for group in groups for row in _rows(group, store, profile)])
+    if not len(table):
+        return table
+    on = ["dataset", "model", "target_size", "seed", "metric"]
+    ceiling = table[table.attack == CONTROL_TITLES["holdout"]].set_index(on)["coverage"].to_dict()
+    table["coverage_holdout"] = [
+        ceiling.get(row, math.nan) for row in table[on].itertuples(index=False, name=None)
+    ]
+    return table
+
+
+def _read(task: Any, store: Store) -> Artifact:
+    try:
+        return store.load(task.kind, task.key)
+    except (FileNotFoundError, DamagedArtifact) as error:
+        raise UserError(f"{error}; compute it first with drlib.study.run") from None
+
+
+def _load(planned: Plan, name: str, store: Store) -> Artifact:
+    if planned.reason:
+        raise UserError(f"{planned.cell.attack}: {planned.reason}")
+    return _read(planned.tasks[name], store)
+
+
+def _rows(group: Sequence[Cell], store: Store, profile: str) -> list[dict[str, Any]]:
+    """The rows of one experiment: a cell, or cells that differ only in their seeds."""
+    plans = [plan(cell) for cell in group]
+    base = _identity(group, profile)
+    if plans[0].reason:
+        metrics = (*SAMPLE_METRICS, metric_name(group[0].extractor))
+        return [base | {"metric": metric, "value": math.nan, "reason": plans[0].reason} for metric in metrics]
+    scores = [_load(item, "score", store) for item in plans]
+    base |= _provenance(plans, scores, store)
+    return [base | row for row in _values(scores, group[0].extractor)]
+
+
+def _identity(group: Sequence[Cell], profile: str) -> dict[str, Any]:
+    cell, data = group[0], group[0].target.data
+    return {
+        "paper_table": "",
+        "dataset": _DATASETS.get(data.name, data.name),
+        "model": _TITLES.get(cell.target.architecture, cell.target.architecture),
+        "defense": "none",
+        "attack": title(cell),
+        "target_size": cell.target.size,
+        "metric": "",
+        "value": math.nan,
+        "coverage_percent": math.nan,
+        "kind": "control" if cell.is_control else "attack",
+        "profile": profile,
+        "seed": ",".join(str(item.seed) for item in group),
+        "n": cell.samples,
+        **dict.fromkeys(
+            ("m", "k", "coverage", "coverage_floor", "coverage_chance", "coverage_holdout"), math.nan
+        ),
+        **dict.fromkeys(("value_low", "value_high", "value_median", "copies"), math.nan),
+        "equal_size": cell.equal_size,
+        "value_equal": math.nan,
+        **dict.fromkeys(
+            ("value_target_m", "value_holdout_m", "gap", "gap_low", "gap_high", "gap_p"), math.nan
+        ),
+        "matching": "",
+        "reason": "",
+        "extractor": cell.extractor,
+    }
+
+
+def _provenance(plans: Sequence[Plan], scores: Sequence[Artifact], store: Store) -> dict[str, Any]:
+    def load(name: str) -> list[Artifact]:
+        return [_load(item, name, store) for item in plans]
+
+    targets, made = load("target"), load("reconstruction")
+    evaluators = [*load("evaluator_1"), *load("evaluator_2")]
+    first = made[0].provenance
+    accuracy = {artifact.spec["architecture"]: [] for artifact in evaluators}
+    for artifact in evaluators:
+        accuracy[artifact.spec["architecture"]].append(artifact.data["test_accuracy"])
+    return {
+        "n": scores[0].data["n"],
+        "m": scores[0].data["m"],
+        "k": scores[0].data["targets"] / targets[0].data["num_classes"],
+        "matching": scores[0].data["matching"],
+        "target_accuracy_train": _mean([target.data["train_accuracy"] for target in targets]),
+        "target_accuracy_test": _mean([target.data["test_accuracy"] for target in targets]),
+        "evaluators": ", ".join(f"{name} {_mean(values):.2f}" for name, values in accuracy.items()),
+        "device": _joined({artifact.provenance["device"] for artifact in made}),
+        "threads": _joined({artifact.provenance["threads"] for artifact in made}),
+        "versions": _joined(
+            {_versions(artifact.provenance["versions"]) for artifact in [*made, *targets, *scores]}
+        ),
+        "queries": _mean([artifact.data["queries"] for artifact in made]),
+        "gradient_calls": _mean([artifact.data["gradient_calls"] for artifact in made]),
+        "group_size": made[0].data["group_size"],
+        "seconds": sum(artifact.provenance["seconds"] for artifact in made),
+        "peak_memory_mb": max(artifact.provenance["peak_memory_mb"] for artifact in made),
+        "drlib": first["versions"]["drlib"],
+        **{
+            f"{name}_key": ",".join(artifact.key[:8] for artifact in artifacts)
+            for name, artifacts in (("target", targets), ("reconstruction", made), ("score", scores))
+        },
+    }
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return f"torch {versions['torch']}, Python {versions['python']}, drlib {versions['drlib']}"
+
+
+def _joined(values: set[Any]) -> str:
+    """One value, or all of them: a table that mixes devices or versions says so."""
+    return " and ".join(sorted(str(value) for value in values))
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [math.nan if value is None else value for value in values]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _values(scores: Sequence[Artifact], extractor: str) -> Iterable[dict[str, Any]]:
+    for metric in SAMPLE_METRICS:
+        yield _sample_row(metric, scores)
+    yield _frechet_row(metric_name(extractor), scores)
+    judged = [
+        name.removesuffix(".distance")
+        for name in scores[0].data
+        if name.startswith(("Confidence", "Accuracy"))
+    ]
+    for metric in judged:
+        yield _judged_row(metric, scores)
+
+
+def _tensors(scores: Sequence[Artifact], name: str) -> list[Tensor]:
+    return [score.tensors[name].double() for score in scores if name in score.tensors]
+
+
+def _per_image(scores: Sequence[Artifact], name: str) -> list[np.ndarray]:
+    return [tensor.numpy() for tensor in _tensors(scores, name)]
+
+
+def _sample_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
+    means = {
+        name: _mean([score.data[f"{metric}.{name}"] for score in scores])
+        for name in ("distance", "coverage", "coverage_floor", "coverage_chance", "median", "copies")
+    }
+    interval = paired_bootstrap(_per_image(scores, f"{metric}.values"))
+    row = {
+        "metric": metric,
+        "value": means["distance"],
+        "value_low": interval.low,
+        "value_high": interval.high,
+        "value_median": means["median"],
+        "copies": means["copies"],
+        "coverage": means["coverage"],
+        "coverage_percent": 100 * means["coverage"],
+        "coverage_floor": means["coverage_floor"],
+        "coverage_chance": means["coverage_chance"],
+        "value_equal": _mean([score.data[f"{metric}.equal.distance"] for score in scores]),
+    }
+    return row | _gap(metric, scores)
+
+
+def _gap(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
+    """Leakage gap: closeness to m target images minus closeness to m holdout images, same k per class."""
+    reason = scores[0].data["gap_reason"]
+    target = _per_image(scores, f"{metric}.target_m.values")
+    row: dict[str, Any] = {"reason": f"no gap: {reason}" if reason else ""}
+    if target:
+        row["value_target_m"] = float(np.mean(np.concatenate(target)))
+    if reason:
+        return row
+    holdout = _per_image(scores, f"{metric}.holdout_m.values")
+    sign = -1.0 if metric == "MSE" else 1.0
+    differences = [sign * (a - b) for a, b in zip(target, holdout, strict=True)]
+    finite = [difference[np.isfinite(difference)] for difference in differences]
+    if sum(map(len, finite)) < sum(map(len, differences)):
+        row["reason"] = "gap over images that are no exact copies: PSNR of a copy is infinite"
+    interval = paired_bootstrap(finite)
+    return row | {
+        "value_holdout_m": float(np.mean(np.concatenate(holdout))),
+        "gap": interval.mean,
+        "gap_low": interval.low,
+        "gap_high": interval.high,
+        "gap_p": p_value(interval.mean, torch.stack(_tensors(scores, f"{metric}.resplit_gaps")).mean(dim=0)),
+    }
+
+
+def _frechet_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
+    """Frechet distance: its gap is at equal n; no interval here, one value per seed."""
+    values = {
+        side: _mean([score.data.get(f"{metric}.{side}distance") for score in scores])
+        for side in ("", "target_m.", "holdout_m.", "equal.")
+    }
+    reason = scores[0].data[f"{metric}.reason"] or scores[0].data["gap_reason"] or ""
+    return {
+        "metric": metric,
+        "value": values[""],
+        "value_target_m": values["target_m."],
+        "value_holdout_m": values["holdout_m."],
+        "value_equal": values["equal."],
+        "gap": values["holdout_m."] - values["target_m."],
+        "reason": reason,
+    }
+
+
+def _judged_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
+    values = _per_image(scores, f"{metric}.values")
+    if not values:
+        return {"metric": metric, "reason": "the attack does not label its output"}
+    interval = paired_bootstrap(values)
+    return {"metric": metric, "value": interval.mean, "value_low": interval.low, "value_high": interval.high}

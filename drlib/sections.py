@@ -1,0 +1,612 @@
+"""The sections: their parameters, what each regenerates of the paper, and the cells it needs.
+
+A parameter's value comes from the profile, unless the reader says otherwise (``-p``, ``-y``, or the
+``parameters`` cell of a notebook). Everything is checked here, before anything starts and without
+importing torch: names with the nearest match, types, ranges, data sets, architectures, attacks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from drlib import data, declared, profiles
+from drlib.data import DataSpec
+from drlib.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from drlib.cells import Cell, Target
+    from drlib.training import TrainSpec
+
+CONTROLS = ("noise", "class_mean", "auxiliary_top", "holdout")
+EXTRACTORS = ("efficientnet_lite0", "inception")
+
+
+def _parameter(description: str, allowed: str, **constraints: Any) -> Any:
+    """A field: what it is for the reader, and what is allowed, in the words of a refusal."""
+    return Field(description=description, json_schema_extra={"allowed": allowed}, **constraints)
+
+
+def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    repeated = sorted({str(value) for value in values if values.count(value) > 1})
+    if repeated:
+        raise UserError(f"{', '.join(repeated)} is given twice")
+    return values
+
+
+# A YAML or notebook list becomes a tuple; its entries stay strictly typed.
+Words = Annotated[tuple[str, ...], Field(strict=False)]
+Sizes = Annotated[tuple[Annotated[int, Field(strict=True, ge=1)], ...], Field(strict=False, min_length=1)]
+Scalars = dict[str, str | bool | int | float | list[Any] | None]
+
+
+ORDER = [
+    "profile",
+    "dataset",
+    "side",
+    "channels",
+    "mode",
+    "architecture",
+    "width",
+    "target_size",
+    "target_sizes",
+    "attacks",
+    "controls",
+    "seed",
+    "repeats",
+    "n",
+    "extractor",
+    "training",
+    "hyperparameters",
+    "root",
+    "download",
+]
+"""How parameters are listed, whichever section has them."""
+
+
+class Parameters(BaseModel):
+    """What all sections share. Frozen; unknown names are refused; nothing is converted silently."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    slug: ClassVar[str]
+    profile: str = _parameter(
+        "the profile that supplies whatever is not set here (training, hyperparameters)",
+        f"one of {', '.join(profiles.NAMES)}",
+    )
+
+    @field_validator("profile")
+    @classmethod
+    def _known_profile(cls, value: str) -> str:
+        if value not in profiles.NAMES:
+            raise unknown("profile", value, profiles.NAMES)
+        return value
+
+    def check_files(self) -> None:
+        """Raise ``UserError`` unless the files that the section reads are there. Loads nothing."""
+
+    def cells(self) -> list[Cell]:
+        """The cells that the section's tables and figures are made of (none for a section of prose)."""
+        return []
+
+    def values(self) -> dict[str, Any]:
+        """All parameters as plain JSON values, for a notebook's ``parameters`` cell."""
+        values = self.model_dump(mode="json")
+        return {name: values[name] for name in self.names()}
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The parameters in the order in which a reader meets them, ``profile`` first."""
+        return sorted(cls.model_fields, key=ORDER.index)
+
+    def changes(self) -> dict[str, Any]:
+        """The parameters that differ from the profile's, as plain JSON values."""
+        usual = parameters(self.slug, self.profile).values()
+        return {
+            name: value for name, value in self.values().items() if name != "profile" and value != usual[name]
+        }
+
+    def command(self) -> str:
+        """The command that runs this section with these parameters."""
+        changes = [f"-p {shlex.quote(f'{name}={written(value)}')}" for name, value in self.changes().items()]
+        return " ".join([f"drlib run {self.slug} --profile {self.profile}", *changes])
+
+
+class ImageData(Parameters):
+    """A section that reads images."""
+
+    dataset: str = _parameter(
+        "the data set whose target split is to be reconstructed",
+        "a data set name, folder:PATH or npz:PATH",
+    )
+    side: int = _parameter("image height and width in pixels", "a whole number from 8 to 64", ge=8, le=64)
+    channels: Literal[1, 3] = _parameter("1 for gray images, 3 for color", "1 or 3")
+    mode: Literal["class", "identity"] = _parameter(
+        "what a label means: the object class, or (lfw_subset) the single image", "class or identity"
+    )
+    root: str | None = _parameter(
+        "folder of downloaded data sets; none: $DRLIB_DATA or ~/.cache/drlib/data",
+        "a folder, or none",
+        default=None,
+    )
+    download: bool = _parameter("may missing files be downloaded?", "true or false", default=False)
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, value: str) -> str:
+        # A path becomes absolute here: a notebook runs in another folder than the command.
+        return DataSpec(name=value).name
+
+    @field_validator("root")
+    @classmethod
+    def _absolute_root(cls, value: str | None) -> str | None:
+        return None if value is None else str(Path(value).expanduser().resolve())
+
+    @model_validator(mode="after")
+    def _consistent_data(self) -> Self:
+        largest = declared.LARGEST_TARGET.get((self.dataset, self.data_spec().mode))
+        for size in self.sizes:
+            if largest is not None and size > largest:
+                raise UserError(f"the target split of {self.dataset} has {largest} images, fewer than {size}")
+        return self
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of the target data set, ascending."""
+        raise NotImplementedError
+
+    def data_spec(self) -> DataSpec:
+        """The ``drlib.data.DataSpec`` of these parameters."""
+        names = ("side", "channels", "mode", "root", "download")
+        return DataSpec(name=self.dataset, **{name: getattr(self, name) for name in names})
+
+    def check_files(self) -> None:
+        data.check(self.data_spec())
+
+
+class AttackedModel(ImageData):
+    """A section that trains target models and attacks them."""
+
+    architecture: str = _parameter(
+        "the target model's architecture", f"one of {', '.join(declared.ARCHITECTURES)}"
+    )
+    width: float | None = _parameter(
+        "factor on the architecture's width; none: as published",
+        "a number above 0, or none",
+        gt=0,
+        default=None,
+    )
+    attacks: Words = _parameter(
+        "attacks to run: registered names, or module:Class for your own",
+        "a list of attacks, such as [mi_face, deep_inversion]",
+        min_length=1,
+    )
+    controls: Words = _parameter(
+        "what stands beside every attack", f"a list out of {', '.join(CONTROLS)}", default=CONTROLS
+    )
+    seed: int = _parameter(
+        "the first random seed (of target model and attack)", "a whole number from 0", ge=0
+    )
+    n: int | None = _parameter(
+        "reconstructions per target; none: as many as target images", "a whole number from 1, or none",
+        ge=1, default=None,
+    )  # fmt: skip
+    extractor: str = _parameter("features of the Frechet distance", f"one of {', '.join(EXTRACTORS)}")
+    training: Scalars = _parameter(
+        "changes to the profile's training of target models", "a mapping, such as {epochs: 10}", default={}
+    )
+    hyperparameters: dict[str, Scalars] = _parameter(
+        "changes to the profile's hyperparameters, by attack; none: the original paper's",
+        "a mapping by attack, such as {mi_face: {steps: 100}}",
+        default={},
+    )
+
+    @field_validator("architecture")
+    @classmethod
+    def _known_architecture(cls, value: str) -> str:
+        if value not in declared.ARCHITECTURES:
+            raise unknown("architecture", value, declared.ARCHITECTURES)
+        return value
+
+    @field_validator("attacks")
+    @classmethod
+    def _known_attacks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for attack in _unique(value):
+            declared.check_attack(attack)
+        return value
+
+    @field_validator("controls")
+    @classmethod
+    def _known_controls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for control in _unique(value):
+            if control not in CONTROLS:
+                raise unknown("control", control, CONTROLS)
+        return value
+
+    @field_validator("extractor")
+    @classmethod
+    def _known_extractor(cls, value: str) -> str:
+        if value not in EXTRACTORS:
+            raise unknown("extractor", value, EXTRACTORS)
+        return value
+
+    @model_validator(mode="after")
+    def _known_hyperparameters(self) -> Self:
+        for attack, values in self.hyperparameters.items():
+            if attack not in self.attacks:
+                raise unknown("attack in hyperparameters", attack, self.attacks)
+            declared.check_hyperparameters(attack, values)
+        return self
+
+    @model_validator(mode="after")
+    def _known_training(self) -> Self:
+        self.train_spec()
+        return self
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return (self.seed,)
+
+    def target(self, size: int, seed: int) -> Target:
+        """The target model trained on ``size`` images with ``seed``.
+
+        Each seed draws its own target and holdout images, so that an interval over seeds covers the draw.
+        """
+        from drlib.cells import Target
+
+        return Target(
+            data=self.data_spec().model_copy(update={"split_seed": seed}),
+            size=size,
+            architecture=self.architecture,
+            width=self.width,
+            training=self.train_spec(),
+            seed=seed,
+        )
+
+    def train_spec(self) -> TrainSpec:
+        """The ``drlib.training.TrainSpec`` of the profile with the reader's changes."""
+        from drlib.training import TrainSpec
+
+        for name, value in self.training.items():
+            field = TrainSpec.model_fields.get(name)
+            if field is None:
+                raise unknown("training parameter", name, TrainSpec.model_fields)
+            if value is not None:
+                declared.check_type(f"training: {name}", field.annotation, value)
+        return TrainSpec(**profiles.merge(profiles.load(self.profile).training, self.training))
+
+    def resolved_hyperparameters(self, attack: str) -> dict[str, Any]:
+        """What the profile and the reader set for an attack; the rest is the original paper's."""
+        return profiles.merge(
+            profiles.load(self.profile).attacks.get(attack, {}), self.hyperparameters.get(attack, {})
+        )
+
+    def cells(self) -> list[Cell]:
+        from drlib.cells import Cell
+
+        return [
+            Cell(
+                target=self.target(size, seed),
+                attack=attack,
+                hyperparameters={} if attack in CONTROLS else self.resolved_hyperparameters(attack),
+                n=self.n,
+                equal_size=min(self.sizes) if len(self.sizes) > 1 else None,
+                seed=seed,
+                extractor=self.extractor,
+            )
+            for size in self.sizes
+            for seed in self.seeds
+            for attack in (*self.attacks, *self.controls)
+        ]
+
+
+class TenMinutes(AttackedModel):
+    """One target model, a few attacks: leaked or imputed?"""
+
+    slug: ClassVar[str] = "ten_minutes"
+    target_size: int = _parameter("images the target model is trained on", "a whole number from 1", ge=1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.target_size,)
+
+
+class Taxonomy(Parameters):
+    """Table 1, from the attacks' own declarations."""
+
+    slug: ClassVar[str] = "taxonomy"
+
+
+class Metrics(ImageData):
+    """Definitions 4.1 to 4.4 on real images."""
+
+    slug: ClassVar[str] = "metrics"
+    target_size: int = _parameter("images in the target data set", "a whole number from 1", ge=1)
+    seed: int = _parameter("seed of the disturbances shown", "a whole number from 0", ge=0)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.target_size,)
+
+
+class Benchmark(AttackedModel):
+    """The shape of Table 2 and Figure 1."""
+
+    slug: ClassVar[str] = "benchmark"
+    target_sizes: Sizes = _parameter(
+        "sizes of the target data set (nested: each contains the smaller ones)",
+        "a list of whole numbers from 1, such as [50, 100]",
+    )
+    repeats: int = _parameter(
+        "how many seeds: seed, seed + 1, ...; intervals need several",
+        "a whole number from 1 to 100",
+        ge=1,
+        le=100,
+    )
+
+    @field_validator("target_sizes")
+    @classmethod
+    def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(_unique(value)))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + self.repeats))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.target_sizes
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the book. ``minutes`` is for the laptop profile on two CPU cores, nothing stored."""
+
+    slug: str
+    number: int
+    title: str
+    regenerates: tuple[str, ...]
+    model: type[Parameters]
+    needs: str
+    gives: str
+    minutes: float
+
+    @property
+    def notebook(self) -> str:
+        return f"{self.number:02d}_{self.slug}"
+
+
+SECTIONS: dict[str, Section] = {
+    section.slug: section
+    for section in (
+        Section(
+            slug="ten_minutes",
+            number=0,
+            title="Data reconstruction in ten minutes",
+            regenerates=(),
+            model=TenMinutes,
+            needs="nothing",
+            gives="one model, three reconstructions, and the question of the book: leaked or imputed?",
+            minutes=1,
+        ),
+        Section(
+            slug="taxonomy",
+            number=1,
+            title="What the adversary knows",
+            regenerates=("Table 1",),
+            model=Taxonomy,
+            needs="nothing",
+            gives="Definitions 3.1 and 3.2, and Table 1 from the attacks' own declarations",
+            minutes=0.2,
+        ),
+        Section(
+            slug="metrics",
+            number=2,
+            title="When is a reconstruction good?",
+            regenerates=(),
+            model=Metrics,
+            needs="means and variances",
+            gives="Definitions 4.1 to 4.4, each with pictures, and what cannot hold as printed",
+            minutes=0.3,
+        ),
+        Section(
+            slug="benchmark",
+            number=12,
+            title="The benchmark",
+            regenerates=("Table 2", "Figure 1"),
+            model=Benchmark,
+            needs="sections 1 and 2",
+            gives="attacks against target size: controls, gaps, intervals, beside the published numbers",
+            minutes=4,
+        ),
+    )
+}
+
+
+def section(slug: str) -> Section:
+    """The section with this name. Raises ``UserError`` (with the nearest match) if there is none."""
+    if slug not in SECTIONS:
+        raise unknown("section", slug, SECTIONS)
+    return SECTIONS[slug]
+
+
+def _profile_values(slug: str, profile: str) -> dict[str, Any]:
+    """The profile's values for the fields of a section."""
+    resolved = profiles.load(profile)
+    values = {**resolved.data, **resolved.model, **resolved.sections.get(slug, {})}
+    shared = {*resolved.data, *resolved.model}
+    known = section(slug).model.model_fields
+    return {name: value for name, value in values.items() if name in known or name not in shared}
+
+
+def parameters(slug: str, profile: str, overrides: Mapping[str, Any] | None = None) -> Parameters:
+    """The parameters of a section: the profile's, changed by ``overrides``.
+
+    ``hyperparameters`` and ``training`` are changes to the profile's. Another ``dataset`` brings its
+    own ``side`` and ``channels`` unless they are given too. Raises ``UserError``, one line, for anything
+    that is not allowed.
+    """
+    overrides = dict(overrides or {})
+    usual = _profile_values(slug, profile)
+    if isinstance(overrides.get("dataset"), str) and overrides["dataset"] != usual.get("dataset"):
+        spec = DataSpec.of(overrides["dataset"])
+        usual.update(side=spec.side, channels=spec.channels)
+    return _validated(slug, {**usual, **overrides, "profile": profile})
+
+
+def from_notebook(slug: str, namespace: Mapping[str, Any]) -> Parameters:
+    """The parameters that a notebook's ``parameters`` cell assigned; ``namespace`` is ``globals()``.
+
+    Raises ``UserError`` if one is missing or not allowed.
+    """
+    fields = section(slug).model.model_fields
+    missing = [name for name in fields if name not in namespace]
+    if missing:
+        raise UserError(f"the parameters cell of {section(slug).notebook} does not set {', '.join(missing)}")
+    return _validated(slug, {name: namespace[name] for name in fields})
+
+
+def parse(slug: str, profile: str, assignments: list[str], file: str | None = None) -> Parameters:
+    """The parameters that a command line gives: ``-y FILE`` first, ``-p name=value`` over it.
+
+    A value is YAML (``false``, ``[1, 2]``, ``null``); where only text is allowed it is taken as typed.
+    """
+    overrides: dict[str, Any] = _read_file(file) if file else {}
+    fields = section(slug).model.model_fields
+    seen: set[str] = set()
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise UserError(f"-p {assignment}: write name=value")
+        if name == "profile":
+            raise UserError(f"-p {assignment}: choose the profile with --profile {text or 'NAME'}")
+        if name not in fields:
+            raise unknown(f"parameter of {slug}", name, section(slug).model.names()[1:])
+        if name in seen:
+            raise UserError(f"-p {name} is given twice")
+        if not text.strip():
+            raise UserError(f"-p {name}= has no value (allowed: {_allowed(fields[name])})")
+        seen.add(name)
+        overrides[name] = _from_text(fields[name], name, text)
+    return parameters(slug, profile, overrides)
+
+
+def _read_file(file: str) -> dict[str, Any]:
+    try:
+        with open(file, encoding="utf-8") as stream:
+            values = profiles.parse_yaml(stream.read(), file)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UserError(f"cannot read {file}: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"{file} must hold a mapping of parameter names to values")
+    if "profile" in values:
+        raise UserError(f"{file} sets the profile: choose it with --profile {values['profile']}")
+    return values
+
+
+def _from_text(field: FieldInfo, name: str, text: str) -> Any:
+    """The value that ``text`` means for a field: YAML, but where text is wanted, the text as typed."""
+    if field.annotation is str:
+        return text
+    if field.annotation == str | None:
+        return None if text in ("none", "null", "~") else text
+    return profiles.parse_yaml(text, f"-p {name}")
+
+
+def written(value: Any) -> str:
+    """A JSON value as one line of the YAML that ``-p`` reads."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{written(key)}: {written(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(written(item) for item in value) + "]"
+    if isinstance(value, str):
+        plain = (
+            re.fullmatch(r"[A-Za-z_][\w./-]*(:[\w./-]+)*", value) and profiles.parse_yaml(value, "") == value
+        )
+        quoted = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=10**9)
+        return value if plain else quoted.strip()
+    return "none" if value is None else json.dumps(value)
+
+
+def _allowed(field: FieldInfo) -> str:
+    return str(field.json_schema_extra["allowed"])  # type: ignore[index,call-overload]
+
+
+def _validated(slug: str, values: dict[str, Any]) -> Parameters:
+    model = section(slug).model
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise _refusal(slug, model, error, values) from None
+
+
+def _refusal(slug: str, model: type[Parameters], error: ValidationError, values: dict[str, Any]) -> UserError:
+    """One line that names every parameter that is not allowed, once."""
+    said: dict[str, str] = {}
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        cause = problem.get("ctx", {}).get("error")
+        if name in said:
+            continue
+        if problem["type"] == "extra_forbidden":
+            raise unknown(f"parameter of {slug}", name, model.names()[1:])
+        if isinstance(cause, UserError):
+            said[name] = f"{name}: {cause}" if name and name not in str(cause).split() else str(cause)
+        elif problem["type"] == "missing":
+            said[name] = f"{name} is not set"
+        else:
+            shown = written(values[name])
+            said[name] = f"{name}={shown} is not allowed (allowed: {_allowed(model.model_fields[name])})"
+    return UserError("; ".join(said.values()))
+
+
+def help_text(slug: str) -> str:
+    """Every parameter: what it is, what is allowed, its value in each profile."""
+    values = {profile: parameters(slug, profile).values() for profile in profiles.NAMES}
+    blocks = []
+    for name in section(slug).model.names()[1:]:  # the profile is chosen by --profile
+        field = section(slug).model.model_fields[name]
+        usual: dict[str, list[str]] = {}
+        for profile, each in values.items():
+            usual.setdefault(written(each[name]), []).append(profile)
+        defaults = "; ".join(
+            f"{value} ({', '.join(where)})" if len(usual) > 1 else value for value, where in usual.items()
+        )
+        blocks.append(f"{name}: {field.description}\n    allowed: {_allowed(field)}\n    default: {defaults}")
+    return "\n".join(blocks)
+
+
+def parameters_cell(slug: str) -> str:
+    """The source of a notebook's ``parameters`` cell: the laptop profile, each line with its description."""
+    lines = []
+    for name, value in parameters(slug, profiles.DEFAULT).values().items():
+        field = section(slug).model.model_fields[name]
+        lines.append(f"{name}: {_annotation(field)} = {_literal(value)}  # {field.description}")
+    return "\n".join(lines)
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value).replace("'", '"')
+
+
+def _annotation(field: FieldInfo) -> str:
+    kinds = {str: "str", int: "int", bool: "bool", float | None: "float | None", int | None: "int | None"}
+    kinds |= {str | None: "str | None", Scalars: "dict", dict[str, Scalars]: "dict"}
+    if field.annotation == Literal[1, 3]:
+        return "int"
+    if field.annotation == Literal["class", "identity"]:
+        return "str"
+    return kinds.get(field.annotation, "list")

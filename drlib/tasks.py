@@ -1,0 +1,301 @@
+"""The tasks that may see D_tar: train a target, train evaluators, make controls, extract features, score.
+
+Each function takes (spec, parents, progress) and returns (tensors, data) of the artifact it makes.
+Attacks are not here: they run in ``attacker``, in processes that never import this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from drlib import models, pool
+from drlib.attacker import target_model
+from drlib.data import DataSpec, Split, Splits, load_splits, target_subset
+from drlib.metrics.features import extract, metric_name
+from drlib.metrics.frechet import frechet_distance
+from drlib.metrics.leakage import resplit_gaps
+from drlib.metrics.sample import sample_distance
+from drlib.metrics.ssim import ssim_matrix
+from drlib.provenance import default_device
+from drlib.store import Artifact
+from drlib.training import TrainSpec, accuracy, predict, train
+from drlib.types import Progress, balanced_labels, has_batchnorm
+
+SAMPLE_METRICS = ("SSIM", "PSNR", "MSE")
+
+
+class Labeled(NamedTuple):
+    """images: (n, c, h, w) in [0, 1]; labels: (n,) or None for an attack that does not label its output."""
+
+    images: Tensor
+    labels: Tensor | None
+
+
+Made = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+def train_target(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """Train a target on target[:size]; its data record train, test and holdout accuracy."""
+    splits = load_splits(DataSpec(**spec["data"]))
+    subset = target_subset(splits, spec["size"])
+    return _train(spec, splits, subset, progress)
+
+
+def train_evaluator(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """Train an evaluator on the whole target split (never on the holdout)."""
+    splits = load_splits(DataSpec(**spec["data"]))
+    return _train(spec, splits, splits.target, progress)
+
+
+def _train(spec: dict[str, Any], splits: Splits, subset: Split, progress: Progress) -> Made:
+    shape, num_classes = tuple(subset.images.shape[1:]), len(splits.classes)
+    model = models.build(
+        spec["architecture"],
+        shape=shape,
+        num_classes=num_classes,
+        width=spec["width"],
+        generator_seed=spec["seed"],
+    )
+    device = default_device()
+    recorded = train(
+        model.to(device),
+        subset.images.to(device),
+        subset.labels.to(device),
+        TrainSpec(**spec["training"]),
+        seed=spec["seed"],
+        device=device,
+        progress=progress,
+    )
+    data = {
+        "shape": list(shape),
+        "num_classes": num_classes,
+        "has_batchnorm": has_batchnorm(model),
+        "classes": list(splits.classes),
+        "steps": recorded.steps,
+        "train_accuracy": accuracy(model, subset.images, subset.labels),
+        "test_accuracy": _accuracy_or_none(model, splits.test),
+        "holdout_accuracy": _accuracy_or_none(model, splits.holdout),
+    }
+    return {name: tensor.cpu() for name, tensor in model.state_dict().items()}, data
+
+
+def _accuracy_or_none(model: torch.nn.Module, split: Split) -> float | None:
+    return accuracy(model, split.images, split.labels) if len(split.images) else None
+
+
+def make_control(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """A control in the place of a reconstruction: noise, class mean, auxiliary top, or the holdout."""
+    splits = load_splits(DataSpec(**spec["data"]))
+    target = parents["target"]
+    labels = balanced_labels(spec["n"], len(splits.classes))
+    if spec["control"] == "noise":
+        generator = torch.Generator().manual_seed(spec["seed"])
+        images = torch.rand((spec["n"], *splits.target.images.shape[1:]), generator=generator)
+    elif spec["control"] == "holdout":
+        images, labels = _holdout(splits, spec["n"])
+    else:
+        probabilities = target_model(target.spec, target.tensors, target.data).query(
+            splits.auxiliary.images.to(default_device())
+        )
+        choose = class_means if spec["control"] == "class_mean" else auxiliary_top
+        images = choose(splits.auxiliary.images, probabilities.cpu(), labels)
+    return {"images": images, "labels": labels}, {
+        "queries": 0,
+        "gradient_calls": 0,
+        "seconds": 0.0,
+        "group_size": None,
+    }
+
+
+def class_means(auxiliary: Tensor, probabilities: Tensor, labels: Tensor) -> Tensor:
+    """For each label the mean of the auxiliary images that the target assigns to it.
+
+    auxiliary: (a, c, h, w); probabilities: (a, K); labels: (n,). A class that no auxiliary image is
+    assigned to gets the mean of all auxiliary images. Returns (n, c, h, w).
+    """
+    assigned = probabilities.argmax(dim=1)
+    overall = auxiliary.mean(dim=0)
+    means = [
+        auxiliary[assigned == label].mean(dim=0) if (assigned == label).any() else overall
+        for label in range(probabilities.shape[1])
+    ]
+    return torch.stack(means)[labels]
+
+
+def auxiliary_top(auxiliary: Tensor, probabilities: Tensor, labels: Tensor) -> Tensor:
+    """For each class the auxiliary images with the largest target probability, best first: no attack.
+
+    If a class is asked for more images than there are, its ranking starts again. Returns (n, c, h, w).
+    """
+    chosen = torch.empty(len(labels), dtype=torch.int64)
+    for label in labels.unique().tolist():
+        wanted = (labels == label).nonzero().flatten()
+        ranking = probabilities[:, label].argsort(descending=True, stable=True)
+        chosen[wanted] = ranking[torch.arange(len(wanted)) % len(ranking)]
+    return auxiliary[chosen]
+
+
+def _holdout(splits: Splits, n: int) -> tuple[Tensor, Tensor]:
+    """The first min(n, available) holdout images, class-cyclic, so any number of them is balanced."""
+    order = class_cyclic(splits.holdout.labels, len(splits.classes))[:n]
+    return splits.holdout.images[order], splits.holdout.labels[order]
+
+
+def class_cyclic(labels: Tensor, num_classes: int) -> Tensor:
+    """Indices that take one image of each class in turn, as long as every class has one left."""
+    per_class = [(labels == label).nonzero().flatten() for label in range(num_classes)]
+    rounds = min(len(indices) for indices in per_class)
+    return torch.stack([indices[:rounds] for indices in per_class], dim=1).flatten()
+
+
+def extract_features(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """Features of the first ``size`` images of a split, for the Frechet distance."""
+    splits = load_splits(DataSpec(**spec["data"]))
+    if spec["split"] == "target":
+        images = target_subset(splits, spec["size"]).images
+    else:
+        images, _ = _holdout(splits, spec["size"])
+    return {"features": extract(images, spec["extractor"]).values}, {"n": len(images)}
+
+
+def score(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """Every metric of one reconstruction against D_tar, a matched subset of it, and the holdout.
+
+    Sides: all of D_tar (""), its first m images and m holdout images with as many per class
+    ("target_m", "holdout_m"), and the first ``equal_size`` images on both sides ("equal").
+    """
+    splits = load_splits(DataSpec(**spec["data"]))
+    made = Labeled(
+        parents["reconstruction"].tensors["images"], parents["reconstruction"].tensors.get("labels")
+    )
+    whole = target_subset(splits, spec["size"])
+    targets = Labeled(whole.images, whole.labels)
+    holdout = Labeled(*_holdout(splits, spec["size"]))
+    m = len(holdout.images)
+    data: dict[str, Any] = {"n": len(made.images), "m": m, "targets": len(targets.images)}
+    data["gap_reason"] = _no_gap(m, spec["is_holdout"])
+    sides = {
+        "": (made, targets),
+        "equal": (_first(made, spec["equal_size"]), _first(targets, spec["equal_size"])),
+    }
+    if m:
+        sides["target_m"] = (made, _first(targets, m))
+    if data["gap_reason"] is None:
+        sides["holdout_m"] = (made, holdout)
+    tensors = _sample_metrics(sides, data)
+    if data["gap_reason"] is None:
+        tensors |= _resplit(made, sides["target_m"][1], holdout)
+    tensors |= _judge(made, parents, data)
+    _frechet(sides, m, spec, parents, data)
+    return tensors, data
+
+
+def _no_gap(m: int, is_holdout: bool) -> str | None:
+    if is_holdout:
+        return "the holdout would be compared with itself"
+    return None if m else "the data set has no holdout"
+
+
+def _first(some: Labeled, size: int) -> Labeled:
+    return Labeled(some.images[:size], None if some.labels is None else some.labels[:size])
+
+
+def _sample_metrics(sides: dict[str, tuple[Labeled, Labeled]], data: dict[str, Any]) -> dict[str, Tensor]:
+    """S-Dis of each side; per-image values and neighbors as tensors, means and coverage into ``data``."""
+    tensors: dict[str, Tensor] = {}
+    for metric in SAMPLE_METRICS:
+        for side, (made, others) in sides.items():
+            grouped = made.labels is not None
+            found = sample_distance(
+                made.images, others.images, metric.lower(), made.labels, others.labels if grouped else None
+            )
+            prefix = f"{metric}.{side}." if side else f"{metric}."
+            tensors |= {prefix + "values": found.values, prefix + "nearest": found.nearest}
+            data |= {prefix + "distance": found.distance, prefix + "coverage": found.coverage}
+            if not side:
+                data["matching"] = found.matching
+                data |= {
+                    prefix + name: getattr(found, name)
+                    for name in ("coverage_floor", "coverage_chance", "median", "copies")
+                }
+    return tensors
+
+
+def _resplit(made: Labeled, trained: Labeled, holdout: Labeled) -> dict[str, Tensor]:
+    """Gaps if training and holdout images had been drawn otherwise, for each sample-level metric."""
+    pool_images = torch.cat([trained.images, holdout.images])
+    pool_labels = torch.cat([trained.labels, holdout.labels])
+    flat, pool_flat = made.images.double().flatten(1), pool_images.double().flatten(1)
+    mse = torch.cdist(flat, pool_flat).square() / flat.shape[1]
+    similarity = {
+        "SSIM": ssim_matrix(made.images, pool_images),
+        "PSNR": -10 * mse.clamp(min=1e-12).log10(),
+        "MSE": -mse,
+    }
+    return {
+        f"{metric}.resplit_gaps": resplit_gaps(values, pool_labels, made.labels)
+        for metric, values in similarity.items()
+    }
+
+
+def _judge(made: Labeled, parents: dict[str, Artifact], data: dict[str, Any]) -> dict[str, Tensor]:
+    """The target's confidence and two evaluators' accuracy, per image; nothing for unlabeled images."""
+    tensors: dict[str, Tensor] = {}
+    for parent in ("target", "evaluator_1", "evaluator_2"):
+        model = parents[parent]
+        name = "Confidence" if parent == "target" else f"Accuracy ({model.spec['architecture']})"
+        data[f"{name}.distance"] = None
+        if made.labels is None:
+            continue
+        judge = target_model(model.spec, model.tensors, model.data)
+        probabilities = predict(judge.model, made.images.to(judge.device)).cpu()
+        if parent == "target":
+            values = probabilities.gather(1, made.labels[:, None]).flatten()
+        else:
+            values = (probabilities.argmax(dim=1) == made.labels).float()
+        tensors[f"{name}.values"] = values
+        data[f"{name}.distance"] = float(values.double().mean())
+    return tensors
+
+
+def _frechet(
+    sides: dict[str, tuple[Labeled, Labeled]],
+    m: int,
+    spec: dict[str, Any],
+    parents: dict[str, Artifact],
+    data: dict[str, Any],
+) -> None:
+    """Frechet distance on every side; features of D_tar and of the holdout come from their own task."""
+    name, equal = metric_name(spec["extractor"]), spec["equal_size"]
+    features = extract(sides[""][0].images, spec["extractor"]).values
+    target, holdout = (
+        parents["features_target"].tensors["features"],
+        parents["features_holdout"].tensors["features"],
+    )
+    pairs = {
+        "": (features, target),
+        "equal": (features[:equal], target[:equal]),
+        "target_m": (features[:m], target[:m]),
+        "holdout_m": (features[:m], holdout[:m]),
+    }
+    for side in sides:
+        distance = frechet_distance(*pairs[side])
+        prefix = f"{name}.{side}." if side else f"{name}."
+        data[prefix + "distance"] = float(distance) if distance.reason is None else None
+        data[prefix + "reason"] = distance.reason
+
+
+PRODUCERS = {
+    "target": train_target,
+    "evaluator": train_evaluator,
+    "control": make_control,
+    "features": extract_features,
+    "score": score,
+}
+
+
+if __name__ == "__main__":
+    pool.serve(PRODUCERS)

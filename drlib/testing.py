@@ -1,0 +1,446 @@
+"""The attack contract as tests, also for attacks outside this package.
+
+    from drlib.testing import check_attack
+    for result in check_attack(MyAttack(steps=50)):
+        print(result)
+
+Each check is a plain function that returns what is wrong, or None. Give the attack settings that
+run in a second or two: it is run about fifteen times on a few small images. ``white_box`` is the
+model to attack; by default a small convolutional network trained on 100 handwritten digits.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from drlib.errors import UserError
+from drlib.types import WHITE_BOX, Attack, BlackBox, Progress, Reconstruction, WhiteBox, balanced_labels
+
+GRADIENT_TOLERANCE = 1e-5
+IMAGE_TOLERANCE = 1e-6
+NOISE_MARGIN = 0.1
+"""How much more confidence in its class a reconstruction needs than uniform noise, on average."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check: its name, whether it passed, and what was wrong (or why it does not apply)."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+    applicable: bool = True
+
+    def __str__(self) -> str:
+        state = ("ok" if self.passed else "FAILED") if self.applicable else "n/a"
+        return f"{state:6} {self.name}" + (f": {self.detail}" if self.detail else "")
+
+
+class NotApplicable(Exception):
+    """Raised by a check that has nothing to say about this attack."""
+
+
+class Interruption(Exception):
+    """Raised inside an attack to see what it leaves behind."""
+
+
+@functools.cache
+def example_white_box(architecture: str = "convnet") -> WhiteBox:
+    """A small target for checks: trained on 100 digits (classes 0-4, 1x16x16) in a second or two."""
+    from drlib import models, training
+    from drlib.data import DataSpec, load_splits, target_subset
+
+    splits = load_splits(DataSpec())
+    subset = target_subset(splits, 100)
+    shape = tuple(subset.images.shape[1:])
+    model = models.build(architecture, shape=shape, num_classes=5, width=0.5, generator_seed=0)
+    recipe = training.TrainSpec(epochs=20, min_steps=0, batch_size=25)
+    training.train(model, subset.images, subset.labels, recipe, seed=0)
+    labels = [str(name) for name in splits.classes]
+    return WhiteBox.from_module(model, [0.0], [1.0], labels, shape=shape, architecture=architecture)
+
+
+def private_copy(white_box: WhiteBox, dtype: torch.dtype | None = None) -> WhiteBox:
+    """The same target in a model of its own, optionally in another precision."""
+    return WhiteBox(copy.deepcopy(white_box.model).to(dtype), white_box.spec, white_box.device)
+
+
+def silent(done: int, total: int) -> None:
+    """A progress callback that does nothing."""
+
+
+class Recorder(WhiteBox):
+    """A white box that remembers images with their gradients and can fail at the k-th call."""
+
+    def __init__(self, white_box: WhiteBox, *, fail_at: int | None = None) -> None:
+        super().__init__(white_box.model, white_box.spec, white_box.device)
+        self.calls = 0
+        self.fail_at = fail_at
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def query(self, images: Tensor) -> Tensor:
+        self._count()
+        return super().query(images)
+
+    def logits(self, images: Tensor) -> Tensor:
+        self._count()
+        if images.requires_grad:
+            kept = images.detach().clone()
+            images.register_hook(lambda gradient: self.seen.append((kept, gradient.detach().clone())))
+        return super().logits(images)
+
+    def _count(self) -> None:
+        self.calls += 1
+        if self.calls == self.fail_at:
+            raise Interruption
+
+
+class Trial:
+    """An attack and the model it is checked on; runs it with fresh counters and generators."""
+
+    def __init__(
+        self, attack: Attack, white_box: WhiteBox | None, auxiliary: Tensor | None, n: int | None, seed: int
+    ) -> None:
+        self.attack = attack
+        self.white_box = white_box if white_box is not None else example_white_box()
+        self.auxiliary = auxiliary
+        self.classes = self.white_box.spec.num_classes
+        self.n = 3 * self.classes if n is None else n
+        self.seed = seed
+        self._prepared: dict[tuple[nn.Module, int], Any] = {}
+
+    def run(
+        self,
+        *,
+        attack: Attack | None = None,
+        recorder: Recorder | None = None,
+        n: int | None = None,
+        seed: int | None = None,
+        progress: Progress = silent,
+        prepare_again: bool = False,
+    ) -> Reconstruction:
+        """Run the attack once; what is not given is the trial's own."""
+        attack = self.attack if attack is None else attack
+        recorder = Recorder(self.white_box) if recorder is None else recorder
+        seed = self.seed if seed is None else seed
+        view = recorder
+        if attack.knowledge.model < WHITE_BOX:
+            view = BlackBox(recorder.query, recorder.spec, recorder.device)
+        key = (recorder.model, seed)
+        if prepare_again or key not in self._prepared:
+            generator = torch.Generator().manual_seed(seed + 1_000_003)
+            self._prepared[key] = attack.prepare(view, self.auxiliary, generator=generator)
+        n = self.n if n is None else n
+        return attack.reconstruct(
+            view,
+            self._prepared[key],
+            n=n,
+            labels=balanced_labels(n, self.classes),
+            generator=torch.Generator().manual_seed(seed),
+            progress=progress,
+        )
+
+    @functools.cached_property
+    def result(self) -> Reconstruction:
+        """The reconstruction that several checks look at."""
+        with global_randomness(0):
+            return self.run()
+
+
+@contextmanager
+def global_randomness(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python, NumPy and PyTorch inside the block only."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        yield
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+def images_and_labels(trial: Trial) -> str | None:
+    """Images are (n, c, h, w) float32 in [0, 1]; labels are class indices, or None if unlabeled."""
+    result, expected = trial.result, (trial.n, *trial.white_box.spec.shape)
+    if tuple(result.images.shape) != expected or result.images.dtype != torch.float32:
+        return f"images are {tuple(result.images.shape)} {result.images.dtype}, expected {expected} float32"
+    if not bool(((result.images >= 0) & (result.images <= 1)).all()):
+        return "pixels outside [0, 1]"
+    if (result.labels is None) == trial.attack.labeled:
+        return f"labeled is {trial.attack.labeled}, labels are {result.labels}"
+    if result.labels is not None and not bool(((result.labels >= 0) & (result.labels < trial.classes)).all()):
+        return f"labels outside 0..{trial.classes - 1}"
+    return None
+
+
+def exact_n(trial: Trial) -> str | None:
+    """Exactly n samples come back, also when n is no multiple of the number of classes."""
+    for n in (1, trial.classes + 1):
+        found = len(trial.run(n=n))
+        if found != n:
+            return f"asked for {n} samples, got {found}"
+    return None
+
+
+def exact_balance(trial: Trial) -> str | None:
+    """The classes that were asked for come back, each as often."""
+    if not trial.attack.labeled:
+        raise NotApplicable("the attack does not label its output")
+    counts = torch.bincount(trial.result.labels, minlength=trial.classes)
+    expected = torch.bincount(balanced_labels(trial.n, trial.classes), minlength=trial.classes)
+    return (
+        None
+        if torch.equal(counts, expected)
+        else f"class counts {counts.tolist()}, {expected.tolist()} wanted"
+    )
+
+
+def same_seed_same_bits(trial: Trial) -> str | None:
+    """A second run gives the same bits, whatever state the global generators are in."""
+    with global_randomness(1):
+        again = trial.run(prepare_again=True)
+    return None if torch.equal(again.images, trial.result.images) else "two runs with one seed differ"
+
+
+def another_seed_differs(trial: Trial) -> str | None:
+    """Another seed gives other images."""
+    other = trial.run(seed=trial.seed + 1)
+    return "two seeds gave the same images" if torch.equal(other.images, trial.result.images) else None
+
+
+def global_randomness_untouched(trial: Trial) -> str | None:
+    """The global generators are neither used nor reseeded."""
+    with global_randomness(2):
+        before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+        trial.run(prepare_again=True)
+        after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    touched = [
+        name
+        for name, a, b in zip(("torch", "random", "numpy"), before, after, strict=True)
+        if not (torch.equal(a, b) if isinstance(a, Tensor) else a == b)
+    ]
+    return f"the global generator of {', '.join(touched)} was used or reseeded" if touched else None
+
+
+def samples_of_a_class_differ(trial: Trial) -> str | None:
+    """No two samples of a class are (nearly) the same image."""
+    if trial.result.labels is None:
+        raise NotApplicable("the attack does not label its output")
+    for label in range(trial.classes):
+        rows = trial.result.images[trial.result.labels == label].flatten(1)
+        if len(rows) > 1 and float(torch.pdist(rows, p=math.inf).min()) < 1e-3:
+            return f"class {label} holds the same image twice"
+    return None
+
+
+def independent_of_batch_size(trial: Trial) -> str | None:
+    """Uncoupled attacks: neither a first-step gradient nor a float64 result depends on batch_size."""
+    if trial.attack.coupled:
+        raise NotApplicable("the images of a group are coupled")
+    if not any(field.name == "batch_size" for field in dataclasses.fields(trial.attack)):
+        raise NotApplicable("the attack has no batch_size")
+    whole = dataclasses.replace(trial.attack, batch_size=trial.n)
+    parts = dataclasses.replace(trial.attack, batch_size=max(1, trial.n // 4))
+    in_whole, in_parts = Recorder(trial.white_box), Recorder(trial.white_box)
+    trial.run(attack=whole, recorder=in_whole)
+    trial.run(attack=parts, recorder=in_parts)
+    if in_whole.seen:
+        gradient_of = {}
+        for images, gradients in reversed(in_parts.seen):
+            gradient_of |= zip(map(_key, images), gradients, strict=True)
+        for image, gradient in zip(*in_whole.seen[0], strict=True):
+            if _key(image) not in gradient_of:
+                return "the first images depend on batch_size"
+            error = float((gradient_of[_key(image)] - gradient).abs().max())
+            if error > GRADIENT_TOLERANCE * max(1.0, float(gradient.abs().max())):
+                return f"a first-step gradient differs by {error:.2g} between batch sizes"
+    double = private_copy(trial.white_box, torch.float64)
+    images = [trial.run(attack=attack, recorder=Recorder(double)).images for attack in (whole, parts)]
+    error = float((images[0] - images[1]).abs().max())
+    return f"float64 runs differ by {error:.2g} between batch sizes" if error > IMAGE_TOLERANCE else None
+
+
+def _key(image: Tensor) -> bytes:
+    return image.cpu().numpy().tobytes()
+
+
+def group_size_recorded(trial: Trial) -> str | None:
+    """Coupled attacks say how many images shared a loss term; the others say None."""
+    size = trial.result.group_size
+    if not trial.attack.coupled:
+        return None if size is None else f"not coupled, but group_size is {size}"
+    return None if size is not None and 1 <= size <= trial.n else f"coupled, but group_size is {size}"
+
+
+def footprint(model: nn.Module) -> dict[str, Any]:
+    """All that an attack must leave as it was: values, modes, gradients, hooks."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return {
+        "state": {name: value.detach().clone() for name, value in model.state_dict().items()},
+        "modes": [module.training for module in model.modules()],
+        "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [parameter.grad is not None for parameter in model.parameters()],
+        "hooks": [len(getattr(module, hook)) for module in model.modules() for hook in hooks],
+    }
+
+
+def _changes(before: dict[str, Any], model: nn.Module) -> str | None:
+    after = footprint(model)
+    changed = [key for key in before if key != "state" and before[key] != after[key]]
+    changed += [
+        name for name, value in before["state"].items() if not torch.equal(value, after["state"][name])
+    ]
+    return f"changed: {', '.join(changed)}" if changed else None
+
+
+def model_left_as_found(trial: Trial) -> str | None:
+    """After the attack the model has the same values, modes, gradients and hooks."""
+    white_box = private_copy(trial.white_box)
+    before = footprint(white_box.model)
+    trial.run(recorder=Recorder(white_box))
+    return _changes(before, white_box.model)
+
+
+def model_left_after_exception(trial: Trial) -> str | None:
+    """The same holds when an exception ends the attack half-way; the exception reaches the caller."""
+
+    def break_off(done: int, total: int) -> None:
+        raise Interruption
+
+    for where, fail_at in (("progress", None), ("the model", 2)):
+        white_box = private_copy(trial.white_box)
+        before = footprint(white_box.model)
+        recorder = Recorder(white_box, fail_at=fail_at)
+        try:
+            trial.run(recorder=recorder, progress=break_off if fail_at is None else silent)
+        except Interruption:
+            pass
+        else:
+            if fail_at is None or recorder.calls >= fail_at:
+                return f"an exception raised by {where} was swallowed"
+        if changes := _changes(before, white_box.model):
+            return f"after an exception raised by {where}: {changes}"
+    return None
+
+
+def progress_reaches_the_end(trial: Trial) -> str | None:
+    """Progress rises to (total, total), with one total."""
+    calls: list[tuple[int, int]] = []
+    trial.run(progress=lambda done, total: calls.append((done, total)))
+    if not calls:
+        return "progress was never called"
+    done, totals = [done for done, _ in calls], {total for _, total in calls}
+    if len(totals) != 1 or done != sorted(done) or done[-1] != calls[-1][1]:
+        return f"progress ended at {calls[-1]}, totals {sorted(totals)}, rising: {done == sorted(done)}"
+    return None
+
+
+def spending_counted(trial: Trial) -> str | None:
+    """Queries and gradient calls are those the view has counted; the loss history is finite."""
+    recorder = Recorder(trial.white_box)
+    _ = trial.result  # what prepare() spends is counted before
+    result = trial.run(recorder=recorder)
+    counted = recorder.queries, recorder.gradient_calls
+    if (result.queries, result.gradient_calls) != counted:
+        return f"reports {result.queries} queries, {result.gradient_calls} gradient calls; counted {counted}"
+    if result.seconds <= 0:
+        return f"seconds is {result.seconds}"
+    if result.loss_history.dim() != 1 or not bool(result.loss_history.isfinite().all()):
+        return f"loss history of shape {tuple(result.loss_history.shape)} is not finite"
+    return None
+
+
+def unsupported_models_refused(trial: Trial) -> str | None:
+    """On a model without BatchNorm: either ``supports`` gives None and the attack runs, or it is refused."""
+    white_box = example_white_box("lenet")
+    reason = trial.attack.supports(white_box.spec)
+    if reason is not None and not (isinstance(reason, str) and reason and "\n" not in reason):
+        return f"supports() must return None or one line, got {reason!r}"
+    plain = Trial(trial.attack, white_box, trial.auxiliary, 2, trial.seed)
+    try:
+        plain.run()
+    except UserError as error:
+        return None if reason else f"supports() gave no reason, but it was refused: {error}"
+    return f"supports() says {reason!r}, but reconstruct() ran" if reason else None
+
+
+def beats_noise(trial: Trial) -> str | None:
+    """The model is surer of the wanted classes than on uniform noise."""
+    labels = trial.result.labels
+    if labels is None:
+        raise NotApplicable("the attack does not label its output")
+    noise = torch.rand(trial.result.images.shape, generator=torch.Generator().manual_seed(trial.seed + 1))
+    ours, theirs = _confidence(trial, trial.result.images), _confidence(trial, noise)
+    return None if ours > theirs + NOISE_MARGIN else f"confidence {ours:.3f}, noise has {theirs:.3f}"
+
+
+def _confidence(trial: Trial, images: Tensor) -> float:
+    probabilities = trial.white_box.query(images.to(trial.white_box.device)).cpu()
+    return float(probabilities.gather(1, trial.result.labels[:, None]).mean())
+
+
+CHECKS: dict[str, Callable[[Trial], str | None]] = {
+    check.__name__: check
+    for check in (
+        images_and_labels,
+        exact_n,
+        exact_balance,
+        same_seed_same_bits,
+        another_seed_differs,
+        global_randomness_untouched,
+        samples_of_a_class_differ,
+        independent_of_batch_size,
+        group_size_recorded,
+        model_left_as_found,
+        model_left_after_exception,
+        progress_reaches_the_end,
+        spending_counted,
+        unsupported_models_refused,
+        beats_noise,
+    )
+}
+"""All checks by name."""
+
+
+def run_check(name: str, trial: Trial) -> CheckResult:
+    """Run one check; an exception that the attack raises is a failure of the check."""
+    try:
+        wrong = CHECKS[name](trial)
+    except NotApplicable as reason:
+        return CheckResult(name, True, str(reason), applicable=False)
+    except Exception as error:
+        return CheckResult(name, False, f"{type(error).__name__}: {error}")
+    return CheckResult(name, wrong is None, wrong or "")
+
+
+def check_attack(
+    attack: Attack,
+    *,
+    white_box: WhiteBox | None = None,
+    auxiliary: Tensor | None = None,
+    n: int | None = None,
+    seed: int = 0,
+) -> list[CheckResult]:
+    """Run all contract checks on an attack.
+
+    ``white_box``: the model to attack (an attack that declares black-box access sees only its
+    queries). ``auxiliary``: images (m, c, h, w) for ``prepare``. ``n``: samples per run, at least
+    two of each class (default: three). Returns one result a check, in the order of ``CHECKS``.
+    """
+    trial = Trial(attack, white_box, auxiliary, n, seed)
+    if trial.n < 2 * trial.classes:
+        raise UserError(f"n must be at least two per class, {2 * trial.classes}, got {trial.n}")
+    return [run_check(name, trial) for name in CHECKS]

@@ -1,0 +1,204 @@
+"""SSIM against scikit-image and against a plain loop over windows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skimage.metrics import structural_similarity
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from drlib.errors import UserError
+from drlib.metrics.ssim import ssim, ssim_matrix, ssim_nearest
+
+CONTRASTS = {
+    "full": lambda x: x,
+    "binary": lambda x: x.round(),
+    "low contrast": lambda x: 0.8 + 0.02 * x,
+    "bright, almost constant": lambda x: 0.9 + 0.005 * x,
+    "dark": lambda x: 0.004 * x,
+}
+
+
+def images(n, shape, seed=0):
+    return torch.rand(n, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def skimage_ssim(x, y, window="gaussian"):
+    options = {"win_size": 7}
+    if window == "gaussian":
+        options = {"win_size": 11, "gaussian_weights": True, "sigma": 1.5}
+    return structural_similarity(
+        x.double().numpy(),
+        y.double().numpy(),
+        use_sample_covariance=False,
+        data_range=1,
+        channel_axis=0,
+        **options,
+    )
+
+
+def skimage_matrix(a, b, window="gaussian"):
+    return np.array([[skimage_ssim(x, y, window) for y in b] for x in a])
+
+
+def loop_ssim(x, y, size):
+    """Equation 13 of Wang et al. 2004, window by window."""
+    offset = np.arange(size) - size // 2
+    weights = np.exp(-(offset[:, None] ** 2 + offset[None] ** 2) / (2 * 1.5**2))
+    weights /= weights.sum()
+    x, y = x.double().numpy(), y.double().numpy()
+    values = []
+    for c, i, j in np.ndindex(x.shape[0], x.shape[1] - size + 1, x.shape[2] - size + 1):
+        p, q = x[c, i : i + size, j : j + size], y[c, i : i + size, j : j + size]
+        mp, mq = (weights * p).sum(), (weights * q).sum()
+        vp, vq = (weights * (p - mp) ** 2).sum(), (weights * (q - mq) ** 2).sum()
+        cov = (weights * (p - mp) * (q - mq)).sum()
+        luminance = (2 * mp * mq + 1e-4) / (mp**2 + mq**2 + 1e-4)
+        values.append(luminance * (2 * cov + 9e-4) / (vp + vq + 9e-4))
+    return np.mean(values)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    channels=st.sampled_from([1, 3]),
+    height=st.integers(11, 30),
+    width=st.integers(11, 30),
+    n=st.integers(1, 4),
+    m=st.integers(1, 4),
+    contrast_a=st.sampled_from(sorted(CONTRASTS)),
+    contrast_b=st.sampled_from(sorted(CONTRASTS)),
+    window=st.sampled_from(["gaussian", "uniform"]),
+    seed=st.integers(0, 99),
+)
+def test_equals_scikit_image(channels, height, width, n, m, contrast_a, contrast_b, window, seed):
+    a = CONTRASTS[contrast_a](images(n, (channels, height, width), seed))
+    b = CONTRASTS[contrast_b](images(m, (channels, height, width), seed + 1000))
+    expected = skimage_matrix(a, b, window)
+    found = ssim_matrix(a, b, window=window)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(ssim_matrix(a.double(), b, window=window), expected, atol=1e-10)
+    k = min(n, m)
+    np.testing.assert_allclose(ssim(a[:k], b[:k], window=window), expected.diagonal(), atol=1e-10)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_equals_scikit_image_at_64_pixels(channels):
+    a, b = images(2, (channels, 64, 64)), images(3, (channels, 64, 64), seed=1)
+    np.testing.assert_allclose(ssim_matrix(a, b), skimage_matrix(a, b), atol=1e-5)
+
+
+@pytest.mark.parametrize(("side", "size"), [(8, 7), (9, 9), (10, 9), (12, 11), (3, 3), (2, 1)])
+def test_largest_odd_window_that_fits(side, size):
+    a, b = images(2, (3, side, side)), images(2, (3, side, side), seed=1)
+    expected = [[loop_ssim(x, y, size) for y in b] for x in a]
+    np.testing.assert_allclose(ssim_matrix(a, b), expected, atol=1e-5)
+    np.testing.assert_allclose(ssim(a, b), np.diagonal(expected), atol=1e-12)
+
+
+def test_window_follows_the_smaller_side():
+    a, b = images(1, (1, 8, 20)), images(1, (1, 8, 20), seed=1)
+    assert float(ssim(a, b)) == pytest.approx(loop_ssim(a[0], b[0], 7), abs=1e-12)
+
+
+def test_constants_and_copies():
+    levels = torch.tensor([0.0, 0.25, 1.0])
+    flat = levels.view(3, 1, 1, 1).expand(3, 1, 16, 16)
+    expected = (2 * levels[:, None] * levels + 1e-4) / (levels[:, None] ** 2 + levels**2 + 1e-4)
+    np.testing.assert_allclose(ssim_matrix(flat, flat), expected, atol=1e-6)
+    a = images(5, (3, 16, 16))
+    np.testing.assert_allclose(ssim_matrix(a, a).diagonal(), 1, atol=1e-6)
+    np.testing.assert_allclose(ssim(a, a), 1, atol=1e-14)
+
+
+def test_symmetric_and_bounded():
+    a = torch.cat([images(4, (1, 16, 16)), 1 - images(4, (1, 16, 16))])
+    scores = ssim_matrix(a, a)
+    torch.testing.assert_close(scores, scores.T, atol=1e-6, rtol=0)
+    assert scores.min() < -0.5  # an inverted image is anti-correlated
+    assert scores.min() >= -1
+    assert scores.max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 12, 14)])
+def test_block_size_and_threads_do_not_matter(shape):
+    a, b = images(7, shape), images(70, shape, seed=1)
+    expected = ssim_matrix(a, b)
+    for block in (1, 7, 64, 100_000):
+        torch.testing.assert_close(ssim_matrix(a, b, block=block), expected, atol=1e-6, rtol=0)
+    index, value = ssim_nearest(a, b)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2 if threads == 1 else 1)
+        torch.testing.assert_close(ssim_matrix(a, b), expected, atol=1e-6, rtol=0)
+        other_index, other_value = ssim_nearest(a, b, block=7)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(index, other_index)
+    torch.testing.assert_close(value, other_value, atol=1e-12, rtol=0)
+
+
+def test_reduced_precision_of_the_caller_is_not_used_and_kept():
+    a, b = 0.8 + 0.02 * images(8, (1, 28, 28)), 0.8 + 0.02 * images(8, (1, 28, 28), seed=1)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        found = ssim_matrix(a, b)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    np.testing.assert_allclose(found, skimage_matrix(a, b), atol=1e-5)
+
+
+@pytest.mark.parametrize("contrast", sorted(CONTRASTS))
+def test_nearest_is_the_best_of_all_pairs(contrast):
+    a = CONTRASTS[contrast](images(20, (1, 12, 12)))
+    b = CONTRASTS[contrast](images(50, (1, 12, 12), seed=1))
+    scores = torch.stack([ssim(x.expand_as(b), b) for x in a])
+    index, value = ssim_nearest(a, b)
+    assert torch.equal(index, scores.argmax(1))
+    torch.testing.assert_close(value, scores.amax(1), atol=1e-12, rtol=0)
+
+
+def test_nearest_among_near_duplicates_and_ties():
+    base = images(6, (1, 16, 16))
+    noisy = (base + 1e-4 * images(6, (1, 16, 16), seed=1)).clamp(0, 1)
+    targets = torch.cat([noisy, base, base])  # closer than float32 SSIM resolves; each base image twice
+    index, value = ssim_nearest(base, targets)
+    assert index.tolist() == [6, 7, 8, 9, 10, 11]
+    torch.testing.assert_close(value, torch.ones(6, dtype=torch.float64))
+    index, _ = ssim_nearest(base, base[:1].expand(200, -1, -1, -1))
+    assert index.tolist() == [0] * 6
+
+
+def test_memory_is_bounded():
+    class Largest(TorchDispatchMode):
+        numel = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.untyped_storage().nbytes():
+                self.numel = max(self.numel, out.untyped_storage().nbytes() // out.element_size())
+            return out
+
+    a, b = images(90, (1, 20, 20)), images(200, (1, 20, 20), seed=1)
+    with Largest() as largest:
+        ssim_nearest(a, b)
+    # all pairs x windows would be 90 * 200 * 100 = 1,800,000 numbers
+    assert largest.numel < 300_000
+
+
+def test_unknown_window():
+    with pytest.raises(UserError, match="did you mean 'gaussian'"):
+        ssim_matrix(images(1, (1, 16, 16)), images(1, (1, 16, 16)), window="gausian")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_equals_cpu():
+    a, b = images(40, (3, 32, 32)), images(70, (3, 32, 32), seed=1)
+    torch.testing.assert_close(ssim_matrix(a.cuda(), b.cuda()).cpu(), ssim_matrix(a, b), atol=5e-6, rtol=0)
+    index, value = ssim_nearest(a.cuda(), b.cuda())
+    expected_index, expected_value = ssim_nearest(a, b)
+    assert torch.equal(index.cpu(), expected_index)
+    torch.testing.assert_close(value.cpu(), expected_value, atol=1e-12, rtol=0)

@@ -1,0 +1,375 @@
+"""Sections: parameters are checked by name, type and range before anything starts."""
+
+import ast
+import dataclasses
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drlib import attacks, declared, profiles, sections
+from drlib.errors import UserError
+
+ALL = [(slug, profile) for slug in sections.SECTIONS for profile in profiles.NAMES]
+
+
+@pytest.mark.parametrize(("slug", "profile"), ALL)
+def test_every_profile_gives_valid_parameters(slug, profile):
+    parameters = sections.parameters(slug, profile)
+    assert parameters.profile == profile
+    assert parameters.changes() == {}
+    assert parameters.command() == f"drlib run {slug} --profile {profile}"
+
+
+@pytest.mark.parametrize("profile", profiles.NAMES)
+def test_profiles_and_sections_name_the_same_sections(profile):
+    assert set(profiles.load(profile).sections) == set(sections.SECTIONS)
+
+
+def test_sections_say_what_they_regenerate():
+    made = {item for section in sections.SECTIONS.values() for item in section.regenerates}
+    assert made == {"Table 1", "Table 2", "Figure 1"}
+    assert [section.notebook for section in sections.SECTIONS.values()] == [
+        "00_ten_minutes",
+        "01_taxonomy",
+        "02_metrics",
+        "12_benchmark",
+    ]
+
+
+REFUSED = [
+    ("target_size=[50]", "unknown parameter of benchmark 'target_size'; did you mean 'target_sizes'"),
+    ("target_sizes=50", "target_sizes=50 is not allowed (allowed: a list of whole numbers"),
+    ("target_sizes=[50, x]", "target_sizes=[50, x] is not allowed"),
+    ("target_sizes=[50, 1.5]", "target_sizes=[50, 1.5] is not allowed"),
+    ("target_sizes=[true]", "target_sizes=[true] is not allowed"),
+    ("target_sizes=[]", "target_sizes=[] is not allowed"),
+    ("target_sizes=[0]", "target_sizes=[0] is not allowed"),
+    ("target_sizes=[50, 50]", "50 is given twice"),
+    ("target_sizes=[500]", "the target split of digits has 400 images, fewer than 500"),
+    ("target_sizes=[1", "-p target_sizes is not valid YAML"),
+    ("seed=010", 'seed="010" is not allowed (allowed: a whole number from 0)'),
+    ("seed=-1", "seed=-1 is not allowed"),
+    ("seed=1.0", "seed=1.0 is not allowed"),
+    ("seed=true", "seed=true is not allowed"),
+    ("seed=none", "seed=none is not allowed"),
+    ("seed=", "-p seed= has no value (allowed: a whole number from 0)"),
+    ("seed", "-p seed: write name=value"),
+    ("=1", "write name=value"),
+    ("profile=smoke", "choose the profile with --profile smoke"),
+    ("repeats=0", "repeats=0 is not allowed"),
+    ("n=0", "n=0 is not allowed (allowed: a whole number from 1, or none)"),
+    ("width=.nan", "width=NaN is not allowed"),
+    ("width=0", "width=0 is not allowed"),
+    ("download=yes", "download=yes is not allowed (allowed: true or false)"),
+    ("channels=2", "channels=2 is not allowed (allowed: 1 or 3)"),
+    ("side=7", "side=7 is not allowed (allowed: a whole number from 8 to 64)"),
+    ("mode=identity", "mode 'identity' exists only for lfw_subset, not for digits"),
+    ("mode=clas", "mode=clas is not allowed (allowed: class or identity)"),
+    ("dataset=digit", "unknown data set 'digit'; did you mean 'digits'"),
+    ("dataset=npz:", "needs a path"),
+    ("dataset=zip:x", "unknown data set 'zip:x'"),
+    ("architecture=vgg", "unknown architecture 'vgg'; did you mean 'vgg16'"),
+    ("architecture=none", "unknown architecture 'none'"),
+    ("extractor=incepton", "unknown extractor 'incepton'; did you mean 'inception'"),
+    ("attacks=mi_face", "attacks=mi_face is not allowed (allowed: a list of attacks"),
+    ("attacks=[]", "attacks=[] is not allowed"),
+    ("attacks=[mi_fac]", "unknown attack 'mi_fac'; did you mean 'mi_face'"),
+    ("attacks=[mi_face, mi_face]", "mi_face is given twice"),
+    ("attacks=[no_such_module:X]", "there is no module 'no_such_module' on Python's path"),
+    ("controls=[noize]", "unknown control 'noize'; did you mean 'noise'"),
+    ("training={epoch: 3}", "unknown training parameter 'epoch'; did you mean 'epochs'"),
+    ("training={epochs: '3'}", "training: epochs='3' is not allowed (allowed: a whole number)"),
+    ("training={epochs: 0}", "epochs"),
+    ("training={optimizer: sdg}", "optimizer='sdg' is not allowed (allowed: one of adamw, sgd)"),
+    ("training=3", "training=3 is not allowed (allowed: a mapping"),
+    ("hyperparameters={revealer: {}}", "unknown attack in hyperparameters 'revealer'"),
+    ("hyperparameters={mi_face: {step: 3}}", "hyperparameter of mi_face 'step'; did you mean 'steps'"),
+    ("hyperparameters={mi_face: {steps: abc}}", "mi_face: steps='abc' is not allowed"),
+    ("hyperparameters={mi_face: {steps: true}}", "mi_face: steps=True is not allowed"),
+    ("hyperparameters={mi_face: {optimizer: sgd}}", "(allowed: one of gd, adam)"),
+    ("hyperparameters={mi_face: 3}", "hyperparameters={mi_face: 3} is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("assignment", "message"), REFUSED)
+def test_bad_parameters_are_refused_in_one_line(assignment, message):
+    with pytest.raises(UserError) as error:
+        sections.parse("benchmark", "laptop", [assignment])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_all_problems_are_named_at_once():
+    with pytest.raises(UserError) as error:
+        sections.parse("benchmark", "laptop", ["seed=x", "side=1", "extractor=y"])
+    assert all(name in str(error.value) for name in ("seed=x", "side=1", "extractor 'y'"))
+
+
+def test_a_parameter_given_twice_is_refused():
+    with pytest.raises(UserError, match="-p seed is given twice"):
+        sections.parse("benchmark", "laptop", ["seed=1", "seed=1"])
+
+
+@pytest.mark.parametrize("slug", sections.SECTIONS)
+def test_unknown_sections_and_profiles_are_refused(slug):
+    with pytest.raises(UserError, match=f"unknown section '{slug}x'; did you mean '{slug}'"):
+        sections.parse(f"{slug}x", "laptop", [])
+    with pytest.raises(UserError, match="did you mean 'paper'"):
+        sections.parse(slug, "papers", [])
+
+
+def test_values_mean_what_they_say():
+    given = [
+        "download=true",
+        "n=none",
+        "width=0.25",
+        "target_sizes=[100, 50]",
+        "attacks=[deep_dream]",
+        "seed=3",
+    ]
+    parameters = sections.parse("benchmark", "laptop", given)
+    assert parameters.download is True and parameters.n is None and parameters.width == 0.25
+    assert parameters.target_sizes == (50, 100)  # ascending, whatever the order
+    assert parameters.attacks == ("deep_dream",)
+    assert parameters.seeds == (3, 4, 5)
+
+
+def test_text_is_taken_as_typed(tmp_path):
+    folder = tmp_path / "010: true #"
+    folder.mkdir()
+    parameters = sections.parse("metrics", "laptop", [f"dataset=folder:{folder}", f"root={folder}"])
+    assert parameters.dataset == f"folder:{folder}" and parameters.root == str(folder)
+    assert sections.parse("metrics", "laptop", ["root=none"]).root is None
+
+
+def test_a_file_gives_parameters_and_p_wins(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("seed: 5\ntarget_sizes: [20]\nhyperparameters: {mi_face: {steps: 7}}\n")
+    parameters = sections.parse("benchmark", "smoke", ["seed=6"], str(file))
+    assert (parameters.seed, parameters.target_sizes) == (6, (20,))
+    assert parameters.resolved_hyperparameters("mi_face")["steps"] == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sed: 5", "unknown parameter of benchmark 'sed'; did you mean 'seed'"),
+        ("seed: 1\nseed: 2", "'seed' is given twice"),
+        ("- seed", "must hold a mapping"),
+        ("profile: smoke", "choose it with --profile smoke"),
+        ("seed: '1'", 'seed="1" is not allowed'),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, content, message):
+    file = tmp_path / "mine.yaml"
+    file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        sections.parse("benchmark", "smoke", [], str(file))
+
+
+def test_unreadable_files_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*absent"):
+        sections.parse("benchmark", "smoke", [], str(tmp_path / "absent"))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="not UTF-8"):
+        sections.parse("benchmark", "smoke", [], str(tmp_path / "binary"))
+
+
+def test_another_data_set_brings_its_own_shape():
+    color = sections.parameters("benchmark", "laptop", {"dataset": "cifar10"})
+    assert (color.side, color.channels) == (32, 3)
+    faces = sections.parameters(
+        "benchmark", "laptop", {"dataset": "lfw_subset", "side": 20, "target_sizes": [40]}
+    )
+    assert (faces.side, faces.channels) == (20, 1)
+
+
+def test_relative_paths_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parameters = sections.parse("metrics", "laptop", ["dataset=npz:own.npz", "root=files"])
+    assert parameters.dataset == f"npz:{tmp_path / 'own.npz'}"
+    assert parameters.root == str(tmp_path / "files")
+    with pytest.raises(UserError, match="no file"):
+        parameters.check_files()
+
+
+def test_cells_are_sizes_times_seeds_times_attacks_and_controls():
+    parameters = sections.parameters("benchmark", "laptop")
+    cells = parameters.cells()
+    assert len(cells) == 4 * 3 * (3 + 4) == len({cell.model_dump_json() for cell in cells})
+    assert {cell.target.size for cell in cells} == {50, 100, 200, 400}
+    assert all(cell.seed == cell.target.seed for cell in cells)
+    assert {cell.equal_size for cell in cells} == {50}
+    for cell in cells:
+        expected = {} if cell.is_control else profiles.load("laptop").attacks[cell.attack]
+        assert cell.hyperparameters == expected
+
+
+def test_hyperparameters_and_training_change_the_profiles():
+    changes = {
+        "hyperparameters": {"mi_face": {"steps": 5, "learning_rate": None}},
+        "training": {"epochs": 2, "min_steps": None},
+    }
+    parameters = sections.parameters("ten_minutes", "smoke", changes)
+    assert parameters.resolved_hyperparameters("mi_face") == {"steps": 5, "optimizer": "adam"}
+    assert attacks.create("mi_face", parameters.resolved_hyperparameters("mi_face")).learning_rate == 0.1
+    assert parameters.train_spec().epochs == 2
+    assert profiles.load("smoke").training["min_steps"] != parameters.train_spec().min_steps
+    assert {cell.target.training.epochs for cell in parameters.cells()} == {2}
+
+
+def test_prose_sections_need_no_cells():
+    assert sections.parameters("taxonomy", "laptop").cells() == []
+    assert sections.parameters("metrics", "laptop").cells() == []
+
+
+def test_the_command_gives_the_same_parameters_again():
+    changes = {
+        "target_sizes": [20, 40],
+        "dataset": "lfw_subset",
+        "n": 10,
+        "width": 0.5,
+        "attacks": ["deep_dream"],
+        "hyperparameters": {"deep_dream": {"steps": 3, "schedule": "cosine", "l2": None}},
+        "training": {"optimizer": "sgd"},
+        "download": True,
+    }
+    parameters = sections.parameters("benchmark", "smoke", changes)
+    words = shlex.split(parameters.command())
+    assert words[:5] == ["drlib", "run", "benchmark", "--profile", "smoke"]
+    assert set(words[5::2]) == {"-p"}
+    assert sections.parse("benchmark", "smoke", words[6::2]) == parameters
+    assert sections.parameters("benchmark", "smoke", parameters.changes()) == parameters
+
+
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.none()
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=6)
+words |= st.sampled_from(
+    ["none", "true", "010", "1e3", "a: b", "#", "", "module:Class", "x:", "-", "~", "null"]
+)
+json_values = st.recursive(
+    numbers | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=50)
+@given(json_values)
+def test_written_values_are_read_back(value):
+    assert profiles.parse_yaml(sections.written(value), "value") == value
+
+
+@pytest.mark.parametrize("slug", sections.SECTIONS)
+def test_the_parameters_cell_is_the_laptop_profile(slug):
+    namespace = {"unrelated": 1}
+    exec(sections.parameters_cell(slug), namespace)
+    parameters = sections.from_notebook(slug, namespace)
+    assert parameters == sections.parameters(slug, "laptop")
+
+
+def parameters_cell_of(source: str) -> dict[str, object]:
+    """What the cell tagged ``parameters`` of a percent-format notebook assigns."""
+    cells = [cell for cell in source.split("# %%") if cell.lstrip(" ").startswith('tags=["parameters"]')]
+    assert len(cells) == 1, "one cell tagged parameters"
+    body = ast.parse(cells[0].partition("\n")[2]).body
+    return {node.target.id: ast.literal_eval(node.value) for node in body if isinstance(node, ast.AnnAssign)}
+
+
+@pytest.mark.parametrize("slug", sections.SECTIONS)
+def test_the_notebook_shows_the_laptop_profile(root, slug):
+    source = (root / "notebooks" / f"{sections.section(slug).notebook}.py").read_text(encoding="utf-8")
+    assert parameters_cell_of(source) == sections.parameters(slug, "laptop").values()
+
+
+def test_a_notebook_must_set_every_parameter_and_type_it():
+    values = sections.parameters("metrics", "laptop").values()
+    with pytest.raises(UserError, match="parameters cell of 02_metrics does not set side, seed"):
+        sections.from_notebook("metrics", {k: v for k, v in values.items() if k not in ("side", "seed")})
+    with pytest.raises(UserError, match="seed=a is not allowed"):
+        sections.from_notebook("metrics", values | {"seed": "a"})
+
+
+@pytest.mark.parametrize("slug", sections.SECTIONS)
+def test_help_names_every_parameter(slug):
+    text = sections.help_text(slug)
+    for name, field in sections.section(slug).model.model_fields.items():
+        if name != "profile":
+            assert f"{name}: {field.description}" in text
+
+
+def test_parameters_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        sections.parameters("metrics", "laptop").seed = 3
+
+
+def test_what_is_written_out_equals_what_the_modules_own():
+    from drlib import cells, data, models
+    from drlib.metrics import features
+
+    assert declared.ARCHITECTURES == models.ARCHITECTURES
+    assert sections.CONTROLS == cells.CONTROLS
+    assert set(sections.EXTRACTORS) == set(features.EXTRACTORS)
+    for (name, mode), size in declared.LARGEST_TARGET.items():
+        assert len(data.load_splits(data.DataSpec.of(name, mode=mode)).target) == size
+    assert {name for name, _ in declared.LARGEST_TARGET} == set(data.BUNDLED)
+
+
+@pytest.mark.parametrize("name", attacks.names())
+def test_hyperparameters_read_from_source_are_those_of_the_class(name):
+    assert list(declared._fields(name)) == [field.name for field in dataclasses.fields(attacks.get(name))]
+
+
+MY_ATTACK = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from drlib.types import Attack
+raise RuntimeError("must not be imported to be checked")
+
+@dataclass(frozen=True, kw_only=True)
+class MyAttack(Attack):
+    name: ClassVar[str] = "my_attack"
+    strength: float = 1.0
+    kind: "list[int]" = ()
+"""
+
+
+def test_an_attack_outside_the_package_is_checked_without_importing_it(tmp_path, monkeypatch):
+    (tmp_path / "my_own_attack.py").write_text(MY_ATTACK)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "my_own_attack:MyAttack"
+    good = {"attacks": [name], "hyperparameters": {name: {"strength": 2, "kind": [1]}}}
+    parameters = sections.parameters("benchmark", "smoke", good)
+    assert parameters.resolved_hyperparameters(name) == {"strength": 2, "kind": [1]}
+    assert "my_own_attack" not in sys.modules
+    assert sections.parse("benchmark", "smoke", shlex.split(parameters.command())[6::2]) == parameters
+    for attack, message in (
+        ("my_own_attack:MyAtack", "unknown class in my_own_attack 'MyAtack'; did you mean 'MyAttack'"),
+        ("my_own_atack:MyAttack", "there is no module 'my_own_atack'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            sections.parameters("benchmark", "smoke", {"attacks": [attack]})
+    with pytest.raises(UserError, match="'strenth'; did you mean 'strength'"):
+        sections.parameters("benchmark", "smoke", {**good, "hyperparameters": {name: {"strenth": 2}}})
+    with pytest.raises(UserError, match="strength='x' is not allowed"):
+        sections.parameters("benchmark", "smoke", {**good, "hyperparameters": {name: {"strength": "x"}}})
+
+
+def test_checking_parameters_imports_nothing_heavy():
+    code = """
+import json, sys
+from drlib import sections
+for slug in sections.SECTIONS:
+    sections.parse(slug, "laptop", [])
+sections.parse("benchmark", "smoke", ["hyperparameters={mi_face: {steps: 3}}", "training={epochs: 2}"])
+sections.help_text("benchmark")
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "numpy", "pandas", "papermill", "sklearn"} & set(json.loads(done.stdout))
