@@ -67,6 +67,7 @@ def target_model(spec: dict[str, Any], tensors: dict[str, Tensor], data: dict[st
         spec["architecture"], shape=shape, num_classes=data["num_classes"], width=spec["width"]
     )
     model.load_state_dict(tensors, strict=True)
+    model.to(memory_format=torch.channels_last)
     facts = TargetSpec(
         spec["architecture"], shape, data["num_classes"], data["has_batchnorm"], tuple(data["classes"])
     )

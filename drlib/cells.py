@@ -23,7 +23,7 @@ CONTROL_TITLES = {
     "holdout": "Holdout",
 }
 
-_EVALUATORS: tuple[tuple[str, float | None], ...] = (("mlp", None), ("resnet18", 0.125), ("convnet", None))
+_EVALUATORS = ("lenet", "mlp", "convnet")
 
 
 class _Frozen(BaseModel):
@@ -40,9 +40,10 @@ class Target(_Frozen):
     training: TrainSpec = TrainSpec()
     seed: int = Field(0, ge=0)
 
-    def evaluators(self) -> tuple[tuple[str, float | None], ...]:
-        """Two architectures (with width factors) other than the target's, to judge reconstructions with."""
-        return tuple(item for item in _EVALUATORS if item[0] != self.architecture)[:2]
+    def evaluators(self) -> tuple[str, str]:
+        """Two architectures other than the target's, to judge reconstructions with."""
+        first, second, *_ = (name for name in _EVALUATORS if name != self.architecture)
+        return first, second
 
 
 class Cell(_Frozen):

@@ -1,16 +1,19 @@
 """Data sets and their named splits: target, holdout, update, test, auxiliary.
 
 Rules for every data set
-- Images are float32 (n, c, side, side) in [0, 1]: center crop to a square, bilinear resize; gray <-> RGB as asked.
-- With at least 4 classes, the first half of the classes (rounded up) is the target side and the rest is auxiliary
-  (the paper's reading of *same distribution* for MNIST and CIFAR-10). With fewer, both sides share the classes and
-  hold disjoint images. Classes are sorted as numbers if all their names are numbers, else as text.
-- Splits are class-balanced and ordered cyclically (class 0, 1, ..., K-1, 0, ...), so ``target[:n]`` is balanced and
-  nested for every n; only ``test`` and ``auxiliary`` take what is left and may be unbalanced at their end.
-- Within a class the order is a permutation seeded by ``split_seed``. Images of an official test set come last in
-  it, so a target is made of official training images.
-- Duplicates (equal images of this side and channels, compared by SHA-256 of their 8-bit pixels) are dropped in the
-  order target, holdout, update, test, auxiliary; a note says how many.
+- Images are float32 (n, c, side, side) in [0, 1]: center crop to a square, bilinear resize; gray <-> RGB as
+  asked.
+- With at least 4 classes, the first half of the classes (rounded up) is the target side and the rest is
+  auxiliary (the paper's reading of *same distribution* for MNIST and CIFAR-10). With fewer, both sides share
+  the classes and hold disjoint images. Classes are sorted as numbers if all their names are numbers, else as
+  text.
+- Splits are class-balanced and ordered cyclically (class 0, 1, ..., K-1, 0, ...), so ``target[:n]`` is
+  balanced and nested for every n; only ``test`` and ``auxiliary`` take what is left and may be unbalanced at
+  their end.
+- Within a class the order is a permutation seeded by ``split_seed``. Images of an official test set come last
+  in it, so a target is made of official training images.
+- Duplicates (equal images of this side and channels, compared by SHA-256 of their 8-bit pixels) are dropped
+  in the order target, holdout, update, test, auxiliary; a note says how many.
 
 Nothing here reads a pickle file: MNIST-like sets are read from IDX files, CIFAR from its binary distribution.
 PyTorch, NumPy, scikit-learn and scikit-image are imported only when images are loaded.
@@ -33,7 +36,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -42,6 +45,8 @@ from drlib.errors import UserError, nearest, unknown
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
+
+T = TypeVar("T")
 
 MNIST_LIKE = ("mnist", "fashion_mnist", "kmnist")
 CIFAR = ("cifar10", "cifar100")
@@ -67,7 +72,8 @@ _NATIVE = {
 
 
 class Spec(BaseModel):
-    """A frozen pydantic model whose errors are one line (``UserError``), with the nearest name for a misspelt field."""
+    """A frozen pydantic model whose errors are one line (``UserError``), with the nearest name for a misspelt
+    field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,7 +85,8 @@ class Spec(BaseModel):
 
 
 def one_line(error: ValidationError, names: Iterable[str]) -> str:
-    """The first problem of a pydantic error as one line; ``names`` are the fields to suggest for a misspelt one."""
+    """The first problem of a pydantic error as one line; ``names`` are the fields to suggest for a misspelt
+    one."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -92,9 +99,9 @@ def one_line(error: ValidationError, names: Iterable[str]) -> str:
 class DataSpec(Spec):
     """Which images: data set, size, channels, and how they are split.
 
-    ``mode``: only ``lfw_subset`` has ``identity`` (every face its own class). ``root``: folder of downloaded files
-    (default: ``$DRLIB_DATA`` or ``~/.cache/drlib/data``); ``download``: fetch missing ones. Both are reset where they
-    mean nothing, so that equal data has an equal specification. Paths are made absolute.
+    ``mode``: only ``lfw_subset`` has ``identity`` (every face its own class). ``root``: folder of downloaded
+    files (default: ``$DRLIB_DATA`` or ``~/.cache/drlib/data``); ``download``: fetch missing ones. Both are
+    reset where they mean nothing, so that equal data has an equal specification. Paths are made absolute.
     """
 
     name: str = "digits"
@@ -107,7 +114,8 @@ class DataSpec(Spec):
 
     @classmethod
     def of(cls, name: str, **values: Any) -> Self:
-        """A specification at the data set's own size: digits 16 (native 8), faces 25, MNIST 28, CIFAR 32 in color."""
+        """A specification at the data set's own size: digits 16 (native 8), faces 25, MNIST 28, CIFAR 32 in
+        color."""
         side, channels = _NATIVE.get(name.partition(":")[0], (28, 1))
         return cls(**{"name": name, "side": side, "channels": channels, **values})
 
@@ -187,7 +195,8 @@ class Splits:
 
 
 def load_splits(spec: DataSpec) -> Splits:
-    """The splits of ``spec``: the same for the same specification and files. ``UserError`` if they cannot be read."""
+    """The splits of ``spec``: the same for the same specification and files. ``UserError`` if they cannot be
+    read."""
     return _load(spec, _stamp(spec))
 
 
@@ -203,7 +212,8 @@ def target_subset(splits: Splits, n: int) -> Split:
 
 
 def overlaps(splits: Splits) -> dict[tuple[str, str], int]:
-    """For every pair of splits, how many images (by content) are in both; all 0 for what ``load_splits`` returns."""
+    """For every pair of splits, how many images (by content) are in both; all 0 for what ``load_splits``
+    returns."""
     keys = {name: set(_content_keys(getattr(splits, name).images)) for name in SPLIT_NAMES}
     return {(a, b): len(keys[a] & keys[b]) for a, b in combinations(SPLIT_NAMES, 2)}
 
@@ -245,7 +255,8 @@ def describe(spec: DataSpec) -> dict[str, Any]:
 
 
 def check(spec: DataSpec) -> None:
-    """Raise ``UserError`` at once (without loading images or PyTorch) if the files of ``spec`` are not there."""
+    """Raise ``UserError`` at once (without loading images or PyTorch) if the files of ``spec`` are not
+    there."""
     if spec.kind == "folder":
         _class_folders(Path(spec.name.partition(":")[2]))
     elif spec.kind == "npz":
@@ -256,15 +267,16 @@ def check(spec: DataSpec) -> None:
         _find_cifar(spec)
 
 
-# --- sources --------------------------------------------------------------------------------------------------
+# --- sources ---
 
 
 @dataclass
 class _Source:
     """A data set before it is split.
 
-    images: uint8 or float (n, h, w), (n, h, w, c) or (n, c, h, w) in 0..``white``. labels: int (n,), an index into
-    ``classes``. quotas: images per class wanted in (target, holdout, update, auxiliary); the test split takes the rest.
+    images: uint8 or float (n, h, w), (n, h, w, c) or (n, c, h, w) in 0..``white``. labels: int (n,), an index
+    into ``classes``. quotas: images per class wanted in (target, holdout, update, auxiliary); the test split
+    takes the rest.
     """
 
     images: np.ndarray
@@ -290,7 +302,7 @@ def _digits(spec: DataSpec) -> _Source:
         classes=tuple("0123456789"),
         quotas=(80, 50, 20, 10**6),
         license="CC BY 4.0",
-        source="UCI Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak 1998), test part, in scikit-learn",
+        source="UCI Optical Recognition of Handwritten Digits (Alpaydin, Kaynak 1998), in scikit-learn",
         notes=[
             "the people who wrote the digits are not recorded: two splits may hold one person's handwriting"
         ],
@@ -307,7 +319,7 @@ def _lfw_subset(spec: DataSpec) -> _Source:
         "images": images,
         "white": 1.0,
         "license": "none stated by scikit-image; Labeled Faces in the Wild was published for research",
-        "source": "Labeled Faces in the Wild (Huang et al. 2012), 100 faces and 100 backgrounds, in scikit-image",
+        "source": "Labeled Faces in the Wild (Huang et al. 2012): 100 faces and backgrounds, in scikit-image",
     }
     if spec.mode == "class":
         return _Source(
@@ -333,9 +345,7 @@ def _lfw_subset(spec: DataSpec) -> _Source:
 def _mnist_like(spec: DataSpec) -> _Source:
     import numpy as np
 
-    if spec.download:
-        _download_idx(spec)
-    paths = _find_idx(spec)
+    paths = _found(_find_idx, _download_idx, spec)
     train, test = (
         (_read_idx(paths[f"{part}-images-idx3-ubyte"], 3), _read_idx(paths[f"{part}-labels-idx1-ubyte"], 1))
         for part in ("train", "t10k")
@@ -391,9 +401,7 @@ _MNIST_FACTS: dict[str, tuple[tuple[str, ...], str, str]] = {
 def _cifar(spec: DataSpec) -> _Source:
     import numpy as np
 
-    if spec.download:
-        _download_cifar(spec)
-    folder, train, test, label_bytes, names_file = _find_cifar(spec)
+    folder, train, test, label_bytes, names_file = _found(_find_cifar, _download_cifar, spec)
     parts = [_read_cifar(folder / file, label_bytes) for file in (*train, *test)]
     images = np.concatenate([images for images, _ in parts])
     labels = np.concatenate([labels for _, labels in parts])
@@ -418,7 +426,7 @@ def _cifar(spec: DataSpec) -> _Source:
         quotas=(4000, 1000, 20, 4000) if count == 10 else (400, 100, 2, 400),
         official_test=in_test,
         license="none stated; the authors ask for a citation of Krizhevsky 2009",
-        source=f"CIFAR-{count} binary version (Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images)",
+        source=f"CIFAR-{count} binary version (Krizhevsky 2009, Learning Multiple Layers of Features)",
         notes=notes,
     )
 
@@ -476,7 +484,8 @@ def _npz(spec: DataSpec) -> _Source:
         raise UserError(f"{path}: images must be uint8 or float in [0, 1], got {images.dtype}")
     if labels.shape != (len(images),) or labels.dtype.kind not in "iuU":
         raise UserError(
-            f"{path}: labels must be integers or text of shape ({len(images)},), got {labels.dtype} {labels.shape}"
+            f"{path}: labels must be integers or text of shape ({len(images)},), "
+            f"got {labels.dtype} {labels.shape}"
         )
     names = [str(label) for label in labels.tolist()]
     classes = sorted_classes(set(names))
@@ -501,17 +510,17 @@ _SOURCES: dict[str, Callable[[DataSpec], _Source]] = {
 }
 
 
-# --- splitting ------------------------------------------------------------------------------------------------
+# --- splitting ---
 
 
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     """Class names in order: as numbers when all of them are ("2" before "10"), else as text."""
     names = list(names)
     numeric = all(name.removeprefix("-").isascii() and name.removeprefix("-").isdigit() for name in names)
-    return tuple(sorted(names, key=int) if numeric else sorted(names))
+    return tuple(sorted(names, key=lambda name: (int(name), name)) if numeric else sorted(names))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _load(spec: DataSpec, stamp: str) -> Splits:
     import numpy as np
 
@@ -599,7 +608,8 @@ def _queues(source: _Source, seed: int) -> list[np.ndarray]:
 def _without_duplicates(
     source: _Source, spec: DataSpec, queues: list[np.ndarray], on_target: int
 ) -> tuple[list[np.ndarray], int]:
-    """Keep the first copy of every image: target classes before auxiliary ones, early ranks before late ones."""
+    """Keep the first copy of every image: target classes before auxiliary ones, early ranks before late
+    ones."""
     import numpy as np
 
     keys: list[bytes] = []
@@ -624,9 +634,10 @@ def _quotas(
 ) -> tuple[int, int, int, int]:
     """Images per class in (target, holdout, update, auxiliary); the test split gets the rest.
 
-    ``wanted`` is used where the smallest class has room for it and for a test split. Otherwise the class is divided:
-    half of it is target (2/5 if the auxiliary data comes from the same classes, which get 1/5), half of the rest is
-    holdout, a fifth of the rest is update (100 images over all classes at most), and what remains is test.
+    ``wanted`` is used where the smallest class has room for it. Otherwise the class is
+    divided: half of it is target (2/5 if the auxiliary data comes from the same classes, which get 1/5), half
+    of the rest is holdout, a fifth of the rest is update (100 images over all classes at most), and what
+    remains is test.
     """
     if wanted is not None:
         needed = sum(wanted[:3]) + (wanted[3] if shared else 0)
@@ -642,7 +653,8 @@ def _quotas(
 def _cut(
     queues: list[np.ndarray], quotas: tuple[int, int, int, int], shared: bool
 ) -> dict[str, list[np.ndarray]]:
-    """Consecutive pieces of every class queue, in the order target, holdout, update, auxiliary (if shared), test."""
+    """Consecutive pieces of every class queue, in the order target, holdout, update, auxiliary (if shared),
+    test."""
     sizes = {"target": quotas[0], "holdout": quotas[1], "update": quotas[2]}
     if shared:
         sizes["auxiliary"] = quotas[3]
@@ -695,11 +707,22 @@ def _prepare(source: _Source, spec: DataSpec, indices: np.ndarray) -> Tensor:
     return images.expand(-1, spec.channels, -1, -1).clamp(0, 1).contiguous()
 
 
-# --- files ----------------------------------------------------------------------------------------------------
+# --- files ---
 
 
 def _absolute(path: str) -> Path:
     return Path(path).expanduser().resolve()
+
+
+def _found(find: Callable[[DataSpec], T], download: Callable[[DataSpec], None], spec: DataSpec) -> T:
+    """What ``find`` returns; where it finds nothing and ``spec.download`` allows it, after a download."""
+    try:
+        return find(spec)
+    except UserError:
+        if not spec.download:
+            raise
+    download(spec)
+    return find(spec)
 
 
 def _stamp(spec: DataSpec) -> str:
@@ -717,9 +740,7 @@ def _class_folders(root: Path) -> list[Path]:
         raise UserError(f"no folder {root} (expected one sub-folder of images per class)")
     found = {path.name: path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if len(found) < 2:
-        raise UserError(
-            f"{root} has {len(found)} class sub-folders, at least 2 are needed (one per class, with its images)"
-        )
+        raise UserError(f"{root} has {len(found)} class sub-folders, at least 2 are needed (one per class)")
     return [found[name] for name in sorted_classes(found)]
 
 
@@ -779,7 +800,8 @@ _TORCHVISION_CLASS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "kmnist
 
 
 def _find_idx(spec: DataSpec) -> dict[str, Path]:
-    """The four IDX files, plain or gzipped, in torchvision's folder ``<root>/<Class>/raw`` or in ``<root>`` itself."""
+    """The four IDX files, plain or gzipped, in torchvision's folder ``<root>/<Class>/raw`` or in ``<root>``
+    itself."""
     root = spec.folder()
     raw = root / _TORCHVISION_CLASS[spec.name] / "raw"
     for folder in (raw, root):
@@ -870,7 +892,8 @@ def _find_cifar(spec: DataSpec) -> tuple[Path, tuple[str, ...], tuple[str, ...],
 
 
 def _read_cifar(path: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 (n, 32, 32, 3) and labels int64 (n,) of one file: each record is its labels and 3 x 32 x 32 bytes."""
+    """Images uint8 (n, 32, 32, 3) and labels int64 (n,) of one file: each record is its labels and 3 x 32 x
+    32 bytes."""
     import numpy as np
 
     record = label_bytes + 3 * 32 * 32
@@ -886,12 +909,14 @@ def _read_cifar(path: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
 def _download_cifar(spec: DataSpec) -> None:
     name, train, test, _, names_file = _CIFAR_FILES[spec.name]
     folder = spec.folder() / name
-    if all((folder / file).is_file() for file in (*train, *test)):
-        return
     url, sha256 = _CIFAR_ARCHIVES[spec.name]
     archive = spec.folder() / url.rpartition("/")[2]
     if not archive.is_file():
         _download(url, archive, sha256=sha256)
+    with archive.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != sha256:
+        raise UserError(f"{archive} has SHA-256 {found}, expected {sha256}: delete it to download it again")
     # Only the files we know are taken out, and to paths of our own: what else the archive says is ignored.
     with tarfile.open(archive) as members:
         for member in members:

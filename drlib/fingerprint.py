@@ -70,11 +70,9 @@ def _module(name: str) -> _Module:
 
 def _without_docstrings(node: ast.AST) -> ast.AST:
     for child in ast.walk(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            body = child.body
-            if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-                if isinstance(body[0].value.value, str):
-                    child.body = body[1:] or [ast.Pass()]
+        documented = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if documented and ast.get_docstring(child, clean=False) is not None:
+            child.body = child.body[1:] or [ast.Pass()]
     return node
 
 

@@ -10,7 +10,8 @@ Every model is ``head(body(x))``: ``body`` returns the penultimate features (n, 
   For tests and laptops.
 - ``lenet``: the sigmoid LeNet of gradient matching (Zhu et al. 2019): 5x5 convolutions with strides 2, 2, 1.
 - ``mlp``: two hidden ReLU layers.
-- ``vgg16``: Simonyan and Zisserman 2015 with BatchNorm; a linear classifier on the pooled map, as usual for small images.
+- ``vgg16``: Simonyan and Zisserman 2015 with BatchNorm; a linear classifier on the pooled map, as usual for
+  small images.
 - ``resnet18``: He et al. 2016 with the 3x3 stem without pooling that is usual for small images.
 - ``mobilenet_v2``: Sandler et al. 2018; the first strides become 1 on small images.
 """
@@ -89,7 +90,8 @@ def build(
 
 
 def features(model: nn.Module, images: Tensor) -> Tensor:
-    """Penultimate features (n, d): the input of the model's last linear layer, differentiable in the images."""
+    """Penultimate features (n, d): the input of the model's last linear layer, differentiable in the
+    images."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise UserError("the model has no linear layer, so it has no penultimate features")
@@ -204,7 +206,8 @@ def _resnet18(channels: int, side: int, num_classes: int, width: float) -> Class
 
 
 class _InvertedResidual(nn.Module):
-    """Expand by a 1x1 convolution, filter depthwise, project back linearly; add the input where shapes agree."""
+    """Expand by a 1x1 convolution, filter depthwise, project back linearly; add the input where shapes
+    agree."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -234,9 +237,9 @@ _MOBILENET_STAGES = (
 
 
 def _mobilenet_v2(channels: int, side: int, num_classes: int, width: float) -> Classifier:
-    # The original halves a 224 px image five times. The earliest halvings are dropped until the last map is
-    # at least 4x4 (1 halving at 8 px, 2 at 16, 3 at 32, 4 at 64), as is usual for CIFAR.
-    dropped = 5 - max(0, int(math.log2(side / 4)))
+    # The original halves an image five times, which leaves 7x7 of 224 px and 2x2 of 64 px. For smaller images
+    # the earliest halvings are dropped: two stay at 8 px, three at 16, four at 32 (a last map of 2x2 to 4x4).
+    dropped = 5 - int(math.log2(side / 2))
 
     def stride_of(stride: int) -> int:
         nonlocal dropped
@@ -261,7 +264,8 @@ def _mobilenet_v2(channels: int, side: int, num_classes: int, width: float) -> C
 
 
 def _multiple_of_8(channels: float) -> int:
-    """The nearest multiple of 8, at least 8 and never more than 10 % below ``channels`` (as in the original)."""
+    """The nearest multiple of 8, at least 8 and never more than 10 % below ``channels`` (as in the
+    original)."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 

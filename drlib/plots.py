@@ -93,7 +93,7 @@ def _show(axis: Axes, image: Tensor) -> None:
 
 
 def nearest_images(images: Tensor, labels: Tensor | None, others: Split) -> tuple[Tensor, Tensor]:
-    """For each image the nearest of ``others`` in SSIM (within its class if labeled): (images, SSIM values)."""
+    """For each image the nearest of ``others`` in SSIM, within its class if labeled: (images, SSIM)."""
     found = sample_distance(images, others.images, "ssim", labels, None if labels is None else others.labels)
     return others.images[found.nearest], found.values
 

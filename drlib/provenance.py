@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import resource
@@ -34,10 +35,8 @@ class Measured:
     """Context manager: wall seconds and peak resident memory (MB) of this process within the block."""
 
     def __enter__(self) -> Measured:
-        try:  # Linux: forget the peak of earlier tasks in this process
+        with contextlib.suppress(OSError):  # Linux: forget the peak of earlier tasks in this process
             Path("/proc/self/clear_refs").write_text("5")
-        except OSError:
-            pass
         self._started = time.perf_counter()
         return self
 

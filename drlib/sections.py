@@ -76,7 +76,8 @@ ORDER = [
 class Parameters(BaseModel):
     """What all sections share. Frozen; unknown names are refused; nothing is converted silently."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # A validator is built when its section is first used: a refusal needs one of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     slug: ClassVar[str]
     profile: str = _parameter(

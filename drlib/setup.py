@@ -136,16 +136,14 @@ def create(environment: Environment) -> None:
         raise SetupError("no virtual environment could be made (Debian, Ubuntu: apt install python3-venv)", 1)
 
 
-def install(environment: Environment) -> None:
-    """The lock, every file checked by its hash, then the project itself without asking any index again."""
+def install(environment: Environment, *, locked: bool) -> None:
+    """The lock (unless it is `locked` in already), each file checked by its hash, then the project itself."""
     pip = [str(environment.python), "-m", "pip", "--disable-pip-version-check", "install"]
     if not sys.stdout.isatty():
         pip.append("--quiet")
-    steps = (
-        [*pip, "--require-hashes", "--requirement", environment.lock],
-        [*pip, "--no-deps", "--no-build-isolation", "--editable", "."],
-    )
-    for step in steps:
+    lock_step = [*pip, "--require-hashes", "--requirement", environment.lock]
+    project_step = [*pip, "--no-deps", "--no-build-isolation", "--editable", "."]  # asks no index
+    for step in [project_step] if locked else [lock_step, project_step]:
         if call(step, PIP_USER="0") != 0:
             raise SetupError(
                 f"installing into {environment.name} failed (see above); the same command starts it anew", 1
@@ -158,7 +156,8 @@ def ensure(environment: Environment) -> None:
         if environment.finished():
             return
         mark = environment.path / UNFINISHED
-        before = environment.stamp()
+        before, wanted = environment.stamp(), environment.wanted()
+        locked = False
         if mark.exists():
             say(f"{environment.name} was left unfinished: making it again")
             create(environment)
@@ -166,11 +165,12 @@ def ensure(environment: Environment) -> None:
             say(f"making {environment.name} from {environment.lock} (once; minutes, most of them downloads)")
             create(environment)
         else:
-            say(f"bringing {environment.name} up to {environment.lock}")
+            say(f"bringing {environment.name} up to {environment.lock} and pyproject.toml")
+            locked = before.get(environment.lock) == wanted[environment.lock]
             mark.touch()
-        install(environment)
+        install(environment, locked=locked)
         new = environment.path / (STAMP + ".new")
-        new.write_text(json.dumps(environment.wanted(), indent=1), encoding="utf-8")
+        new.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
         new.replace(environment.path / STAMP)
         mark.unlink()
 

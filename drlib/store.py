@@ -156,7 +156,7 @@ class Store:
         return meta
 
     def ls(self) -> Iterator[dict[str, Any]]:
-        """The metadata of every artifact, without its tensors, oldest kind first; damaged ones are skipped."""
+        """The metadata of every artifact, without its tensors; unreadable ones are skipped."""
         for path in sorted(self.root.glob(f"*/*/{META}")):
             if path.parent.parent.name in ("tmp", "damaged"):
                 continue

@@ -13,7 +13,8 @@ from typing import Any
 
 from drlib import attacker, attacks, models, pool, tasks
 from drlib.cells import CONTROLS, Cell, Target
-from drlib.data import load_splits
+from drlib.data import DataSpec, Splits, load_splits
+from drlib.data import fingerprint as fingerprint_splits
 from drlib.errors import UserError
 from drlib.fingerprint import fingerprint
 from drlib.metrics.features import available
@@ -102,12 +103,12 @@ def plan(cell: Cell) -> Plan:
     made["reconstruction"] = (
         _control_task(cell, made["target"]) if cell.is_control else _attack_task(cell, made["target"])
     )
-    for index, (architecture, width) in enumerate(target.evaluators(), start=1):
-        made[f"evaluator_{index}"] = _evaluator_task(target, architecture, width)
+    for index, architecture in enumerate(target.evaluators(), start=1):
+        made[f"evaluator_{index}"] = _evaluator_task(target, architecture)
     for split in ("target", "holdout"):
         made[f"features_{split}"] = _features_task(cell, split)
     spec = {
-        "data": target.data.model_dump(),
+        **_data(target),
         "size": target.size,
         "extractor": cell.extractor,
         "equal_size": min(cell.equal_size or target.size, target.size),
@@ -129,15 +130,29 @@ def _task(
     return Task(kind, spec, parents, _code(_producer(kind), *also), label, role)
 
 
+_contents: dict[DataSpec, tuple[Splits, str]] = {}
+"""Hashes of the data sets loaded last; hashing a large one takes a moment, and every task asks."""
+
+
+def _data(target: Target) -> dict[str, Any]:
+    """The data of a task: its specification, and a hash of the images, which may change under a path."""
+    splits = load_splits(target.data)
+    if _contents.get(target.data, (None, ""))[0] is not splits:
+        _contents[target.data] = (splits, fingerprint_splits(splits))
+    return {"data": target.data.model_dump(), "content": _contents[target.data][1]}
+
+
 def target_task(target: Target) -> Task:
-    return _task("target", target.model_dump(), {}, f"train {target.architecture} on {target.size}")
+    return _task(
+        "target", target.model_dump() | _data(target), {}, f"train {target.architecture} on {target.size}"
+    )
 
 
-def _evaluator_task(target: Target, architecture: str, width: float | None) -> Task:
+def _evaluator_task(target: Target, architecture: str) -> Task:
     spec = {
-        "data": target.data.model_dump(),
+        **_data(target),
         "architecture": architecture,
-        "width": width,
+        "width": None,
         "training": type(target.training)().model_dump(),
         "seed": 1_000 + target.seed,
     }
@@ -159,7 +174,7 @@ def _attack_task(cell: Cell, target: Task) -> Task:
 def _control_task(cell: Cell, target: Task) -> Task:
     spec = {
         "control": cell.attack,
-        "data": cell.target.data.model_dump(),
+        **_data(cell.target),
         "n": cell.samples,
         "seed": cell.seed,
     }
@@ -168,7 +183,7 @@ def _control_task(cell: Cell, target: Task) -> Task:
 
 def _features_task(cell: Cell, split: str) -> Task:
     spec = {
-        "data": cell.target.data.model_dump(),
+        **_data(cell.target),
         "split": split,
         "size": cell.target.size,
         "extractor": cell.extractor,

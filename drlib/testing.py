@@ -30,8 +30,8 @@ from drlib.types import WHITE_BOX, Attack, BlackBox, Progress, Reconstruction, W
 
 GRADIENT_TOLERANCE = 1e-5
 IMAGE_TOLERANCE = 1e-6
-NOISE_MARGIN = 0.1
-"""How much more confidence in its class a reconstruction needs than uniform noise, on average."""
+NOISE_REPEATS = 20
+"""Noise images per reconstruction, for the floor of the confidence."""
 
 
 @dataclass(frozen=True)
@@ -378,18 +378,21 @@ def unsupported_models_refused(trial: Trial) -> str | None:
 
 
 def beats_noise(trial: Trial) -> str | None:
-    """The model is surer of the wanted classes than on uniform noise."""
-    labels = trial.result.labels
-    if labels is None:
+    """The model is surer of the wanted classes than on uniform noise, by three standard errors."""
+    result = trial.result
+    if result.labels is None:
         raise NotApplicable("the attack does not label its output")
-    noise = torch.rand(trial.result.images.shape, generator=torch.Generator().manual_seed(trial.seed + 1))
-    ours, theirs = _confidence(trial, trial.result.images), _confidence(trial, noise)
-    return None if ours > theirs + NOISE_MARGIN else f"confidence {ours:.3f}, noise has {theirs:.3f}"
+    generator = torch.Generator().manual_seed(trial.seed + 1)
+    noise = torch.rand((NOISE_REPEATS * trial.n, *result.images.shape[1:]), generator=generator)
+    floor = _confidence(trial, noise, result.labels.repeat(NOISE_REPEATS))
+    ours = float(_confidence(trial, result.images, result.labels).mean())
+    needed = float(floor.mean() + 3 * floor.std() / math.sqrt(trial.n))
+    return None if ours > needed else f"mean confidence {ours:.3f}; noise has {float(floor.mean()):.3f}"
 
 
-def _confidence(trial: Trial, images: Tensor) -> float:
+def _confidence(trial: Trial, images: Tensor, labels: Tensor) -> Tensor:
     probabilities = trial.white_box.query(images.to(trial.white_box.device)).cpu()
-    return float(probabilities.gather(1, trial.result.labels[:, None]).mean())
+    return probabilities.gather(1, labels[:, None])[:, 0]
 
 
 CHECKS: dict[str, Callable[[Trial], str | None]] = {

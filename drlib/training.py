@@ -1,13 +1,13 @@
 """Training one classifier, deterministic per seed; accuracy, predictions, and checks on a user's own model.
 
-Same seed, same machine, same thread count: the same bits. All randomness (shuffling, shifts, dropout) comes from
-the seed; PyTorch's global random state is left as found.
+Same seed, same machine, same thread count: the same bits. All randomness (shuffling, shifts, dropout) comes
+from the seed; PyTorch's global random state is left as found.
 
-BatchNorm. The running statistics are an exponential average with PyTorch's momentum 0.1, so they remember about
-the last 20 steps; the cosine schedule ends near a learning rate of zero, so in those steps the parameters stand
-still and the statistics settle on those of the final model. DeepInversion matches these statistics. A batch of one
-image never reaches BatchNorm in training mode: each epoch is cut into equal parts of at least two images, so no
-image is dropped and no batch is tiny.
+BatchNorm. The running statistics are an exponential average with PyTorch's momentum 0.1, so they remember
+about the last 20 steps; the cosine schedule ends near a learning rate of zero, so in those steps the
+parameters stand still and the statistics settle on those of the final model. DeepInversion matches these
+statistics. A batch of one image never reaches BatchNorm in training mode: each epoch is cut into equal parts
+of at least two images, so no image is dropped and no batch is tiny.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 class TrainSpec(Spec):
     """How one classifier is trained.
 
-    ``min_steps``: small training sets are repeated for more than ``epochs`` until this many optimizer steps are
-    done. ``learning_rate`` is the first one of the cosine schedule. ``augment_shift``: each image moves by up to
-    that many pixels in both directions (edges repeated); 0 is off, as an attack's target should be trained on the
-    very images it is compared with.
+    ``min_steps``: small training sets are repeated for more than ``epochs`` until this many optimizer steps
+    are done. ``learning_rate`` is the first one of the cosine schedule. ``augment_shift``: each image moves
+    by up to that many pixels in both directions (edges repeated); 0 is off, as an attack's target should be
+    trained on the very images it is compared with.
     """
 
     epochs: int = Field(30, ge=1)
-    min_steps: int = Field(200, ge=0)
+    min_steps: int = Field(300, ge=0)
     batch_size: int = Field(64, ge=2)
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: float = Field(3e-3, gt=0)
+    learning_rate: float = Field(5e-3, gt=0)
     weight_decay: float = Field(5e-4, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -81,8 +81,8 @@ def train(
 ) -> TrainingRecord:
     """Train ``model`` in place on images (n, c, h, w) in [0, 1] with labels (n,) int64 in 0..K-1.
 
-    The model is moved to ``device`` in channels-last layout and left in eval mode. ``progress(done, steps)`` is
-    called after each epoch. Raises ``UserError`` for unusable input and when the loss is no longer finite.
+    The model is moved to ``device`` in channels-last layout and left in eval mode. ``progress(done, steps)``
+    is called after each epoch. Raises ``UserError`` for unusable input and when the loss is no longer finite.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -133,18 +133,22 @@ def train(
 
 
 def batches_per_epoch(n: int, batch_size: int) -> int:
-    """Number of equal parts an epoch of n images is cut into: at most ``batch_size`` images, at least 2, in each."""
+    """Number of equal parts an epoch of n images is cut into: ``batch_size`` images at most, 2 at least.
+
+    (Where both cannot be, as for n = 3 and a batch size of 2, the part is larger.)
+    """
     return max(1, min(math.ceil(n / batch_size), n // 2))
 
 
 def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
-    """Class probabilities (n, K) on the CPU for images (n, c, h, w) in [0, 1], in eval mode without a gradient.
+    """Class probabilities (n, K) on the CPU for images (n, c, h, w) in [0, 1], in eval mode without a
+    gradient.
 
     Equal to 1e-6 whatever ``batch_size`` is. Each layer's training flag is restored.
     """
     import torch
 
-    like = next(model.parameters())
+    like = next(model.parameters(), images)
     with _evaluating(model), torch.no_grad():
         parts = [
             model(part.to(like.device, like.dtype)).softmax(dim=1).cpu() for part in images.split(batch_size)
@@ -165,7 +169,8 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int =
 
 
 def preflight(white_box: WhiteBox, images: Tensor, labels: Tensor) -> list[Finding]:
-    """Check a target before it is attacked, on test images (n, c, h, w) and labels (n,) it was not trained on.
+    """Check a target before it is attacked, on test images (n, c, h, w) and labels (n,) it was not trained
+    on.
 
     Looks at the accuracy against chance, the pixel range, NaN, the number of outputs, BatchNorm and frozen
     parameters. Costs no counted query. Never raises for a bad target: the findings say what is wrong.
@@ -179,7 +184,7 @@ def preflight(white_box: WhiteBox, images: Tensor, labels: Tensor) -> list[Findi
     if len(labels) != len(images):
         findings.append(Finding("error", f"{len(images)} images but {len(labels)} labels"))
     elif len(labels) and not (labels.min() >= 0 and labels.max() < spec.num_classes):
-        text = f"labels lie in [{labels.min()}, {labels.max()}], the target has classes 0 to {spec.num_classes - 1}"
+        text = f"labels lie in [{labels.min()}, {labels.max()}], expected 0 to {spec.num_classes - 1}"
         findings.append(Finding("error", text))
     if any(finding.level == "error" for finding in findings):
         return findings
@@ -274,13 +279,15 @@ def _optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, first: float, share: float) -> None:
-    """Half a cosine from ``first`` down to nearly zero; ``share`` in [0, 1) is how much of the training is done."""
+    """Half a cosine from ``first`` down to nearly zero; ``share`` in [0, 1) is how much of the training is
+    done."""
     for group in optimizer.param_groups:
         group["lr"] = first * 0.5 * (1 + math.cos(math.pi * share))
 
 
 def _shifted(images: Tensor, shift: int, generator: torch.Generator) -> Tensor:
-    """Move each image by its own whole number of pixels in [-shift, shift] in both directions, edges repeated."""
+    """Move each image by its own whole number of pixels in [-shift, shift] in both directions, edges
+    repeated."""
     import torch
     from torch.nn.functional import pad
 
@@ -296,7 +303,8 @@ def _shifted(images: Tensor, shift: int, generator: torch.Generator) -> Tensor:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed what draws from the global random state (dropout), pick deterministic GPU kernels, then restore both."""
+    """Seed what draws from the global random state (dropout), pick deterministic GPU kernels, then restore
+    both."""
     import torch
 
     cuda = device.type == "cuda"

@@ -176,7 +176,8 @@ class WhiteBox(BlackBox):
             outputs = view.model(torch.full((1, *shape), 0.5, device=device))
         if outputs.shape != (1, len(labels)):
             raise UserError(
-                f"the module returns {tuple(outputs.shape)} for one image, expected (1, {len(labels)}): one logit per label"
+                f"the module returns {tuple(outputs.shape)} for one image, "
+                f"expected (1, {len(labels)}): one logit per label"
             )
         return view
 
@@ -292,4 +293,5 @@ class Attack(ABC):
         out: they change the cost, not the result, so they are no part of an artifact's key.
         """
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return {field.name: getattr(self, field.name) for field in fields if not field.metadata.get("execution")}
+        kept = (field.name for field in fields if not field.metadata.get("execution"))
+        return {name: getattr(self, name) for name in kept}

@@ -18,12 +18,11 @@
 # :::
 #
 # A model has been trained on private images. Somebody who holds only the model tries to get the images back.
-# {cite:t}`wen2025` define what counts as getting them back and measure ten attacks. Here are three of them, on
+# {cite:t}`wen2025` define what counts as getting them back and measure ten attacks. Here are three of them,
+# on
 # real handwriting small enough for your laptop.
 
 # %%
-import torch
-
 from drlib import data, plots, report, results, sections, study
 
 # %% tags=["parameters"]
@@ -86,11 +85,14 @@ report.figure(
 #   BatchNorm layers recorded during training.
 
 # %% tags=["hide-input"]
-attacked = [cell for cell in cells if not cell.is_control and study.explain_unsupported(cell) is None]
-made = {cell: results.reconstruction(cell) for cell in attacked}
-titles = {cell: results.title(cell) for cell in attacked}
+attacked = {
+    results.title(cell): cell
+    for cell in cells
+    if not cell.is_control and study.explain_unsupported(cell) is None
+}
+made = {title: results.reconstruction(cell) for title, cell in attacked.items()}
 report.figure(
-    plots.image_rows({titles[cell]: rec.images[:10] for cell, rec in made.items()}),
+    plots.image_rows({title: rec.images[:10] for title, rec in made.items()}),
     id="three-attacks",
     alt="One row of ten reconstructions for each attack. MI-Face returns noise; DeepDream smooth blots, much "
     "the same for each class; DeepInversion shapes that resemble handwritten digits.",
@@ -113,15 +115,15 @@ print({attack: round(float(value), 1) for attack, value in confidence.items()})
 # Will it be closer, or farther away?
 
 # %% tags=["hide-input"]
-best = max(attacked, key=lambda cell: results.score(cell).data["SSIM.distance"])
+best = max(attacked, key=lambda title: results.score(attacked[title]).data["SSIM.distance"])
 holdout = splits.holdout if len(splits.holdout) else target
 rows, marks = plots.comparison_rows(made[best].images[:10], made[best].labels[:10], target, holdout)
 report.figure(
     plots.image_rows(rows, marks=marks),
     id="leaked-or-imputed",
-    alt=f"Ten reconstructions by {titles[best]}; under each the nearest training image, the nearest holdout image, and the "
+    alt=f"Ten reconstructions by {best}; under each the nearest training image, the nearest holdout image, and the "
     "best possible image, with their structural similarity. Training and holdout images are about equally close.",
-    caption=f"{titles[best]}, image by image. The number under an image is its SSIM with the one above it that it is compared "
+    caption=f"{best}, image by image. The number under an image is its SSIM with the one above it that it is compared "
     "with: nearest target and nearest holdout with the reconstruction, best possible (the holdout image closest to "
     "the nearest target) with that target. 1 would be a copy.",
     provenance=made_by,
@@ -129,36 +131,57 @@ report.figure(
 
 # %% [markdown]
 # The difference between the two is the **leakage gap**. If the model had leaked its training images, the
-# reconstructions would be closer to them than to holdout images of the same classes. An attack that knows only
+# reconstructions would be closer to them than to holdout images of the same classes. An attack that knows
+# only
 # what a digit looks like is as close to one as to the other: it *imputes*.
 
 # %% tags=["hide-input"]
 ssim = table[table.metric == "SSIM"].copy()
 ssim["SSIM to target"], ssim["to holdout"] = ssim.value_target_m, ssim.value_holdout_m
-ssim["95 % interval"] = [f"{low:+.3f} to {high:+.3f}" for low, high in zip(ssim.gap_low, ssim.gap_high, strict=True)]
+ssim["95 % interval"] = [
+    f"{low:+.3f} to {high:+.3f}" for low, high in zip(ssim.gap_low, ssim.gap_high, strict=True)
+]
 ssim["p"] = ssim.gap_p
 accuracy = table[table.metric.str.startswith("Accuracy")].groupby("attack").value.mean()
 ssim["evaluators' accuracy"] = ssim.attack.map(accuracy)
 report.table(
-    ssim[["attack", "SSIM to target", "to holdout", "gap", "95 % interval", "p", "coverage", "evaluators' accuracy"]],
+    ssim[
+        [
+            "attack",
+            "SSIM to target",
+            "to holdout",
+            "gap",
+            "95 % interval",
+            "p",
+            "coverage",
+            "evaluators' accuracy",
+        ]
+    ],
     id="ten-minutes",
     caption="Closeness to training images and to holdout images. Attacks first, then controls that are no attacks. "
     "The interval is a bootstrap over reconstructions; *p* is the share of random re-splits of training and holdout images "
     "with a gap at least as large. Read *p*: with one seed, the interval does not know how the images were drawn. "
     "NaN: the holdout cannot be compared with itself.",
     provenance=made_by,
-    formats={"SSIM to target": ".3f", "to holdout": ".3f", "gap": "+.3f", "p": ".3f", "coverage": ".2f", "evaluators' accuracy": ".2f"},
+    formats={
+        "SSIM to target": ".3f",
+        "to holdout": ".3f",
+        "gap": "+.3f",
+        "p": ".3f",
+        "coverage": ".2f",
+        "evaluators' accuracy": ".2f",
+    },
 )
 for name, column in (("best_gap", "gap"), ("best_gap_p", "gap_p")):
-    report.value(name, float(ssim.set_index("attack")[column][titles[best]]))
+    report.value(name, float(ssim.set_index("attack")[column][best]))
 
 # %% tags=["hide-input"]
 from IPython.display import Markdown
 
-row = ssim.set_index("attack").loc[titles[best]]
+row = ssim.set_index("attack").loc[best]
 mean = ssim.set_index("attack").loc["Class mean"] if "Class mean" in set(ssim.attack) else None
 found = row.gap > 0 and row.gap_p < 0.01
-text = f"""**What was measured here.** {titles[best]} looks best. Its images are on average {row.value_target_m:.2f} similar (SSIM) to the
+text = f"""**What was measured here.** {best} looks best. Its images are on average {row.value_target_m:.2f} similar (SSIM) to the
 nearest training image and {row.value_holdout_m:.2f} to the nearest holdout image: a gap of {row.gap:+.3f}, *p* = {row.gap_p:.3f}.
 """ + (
     "Chance alone would rarely do that: something of the training images is in these reconstructions. How much, look at the gap, "
@@ -177,22 +200,28 @@ Markdown(text)
 #
 # 1. **Confidence is no evidence.** The model is sure of reconstructions that are noise to every other eye.
 # 2. **Similarity is no evidence of a leak.** Compare it with the holdout (the gap) and with controls.
-# 3. **Every number has conditions.** They stand under each figure. These are 16x16 digits and a small network: what
+# 3. **Every number has conditions.** They stand under each figure. These are 16x16 digits and a small
+#   network: what
 #    holds here need not hold for faces and VGG16, and the reverse.
 #
-# Next: {doc}`what the adversary knows </notebooks/01_taxonomy>`, {doc}`when a reconstruction is good </notebooks/02_metrics>`, and
+# Next: {doc}`what the adversary knows </notebooks/01_taxonomy>`, {doc}`when a reconstruction is good
+# </notebooks/02_metrics>`, and
 # {doc}`the benchmark </notebooks/12_benchmark>`. Or change a parameter and run this chapter again:
 # `drlib run ten_minutes -p target_size=50 -p seed=7`.
 #
 # ```{exercise}
 # :label: ex-ten-minutes
-# Train the target on 20 images instead of 100 (`-p target_size=20`). Predict first: does the gap of the best attack
+# Train the target on 20 images instead of 100 (`-p target_size=20`). Predict first: does the gap of the
+# best attack
 # grow? Then look at its *p*, and say what you may conclude from 20 images.
 # ```
 #
 # ```{solution} ex-ten-minutes
 # :class: dropdown
-# With fewer images the network can memorize each more easily, and nearest neighbors are farther away on both sides,
-# so both similarities fall. Whether the *gap* grows is an empirical question; with 4 images per class the re-split
-# test has few re-splits to tell apart (70 per class) and little power. "Not found" is then no proof of absence.
+# With fewer images the network can memorize each more easily, and nearest neighbors are farther away on
+# both sides,
+# so both similarities fall. Whether the *gap* grows is an empirical question; with 4 images per class the
+# re-split
+# test has few re-splits to tell apart (70 per class) and little power. "Not found" is then no proof of
+# absence.
 # ```

@@ -36,7 +36,7 @@ import torch
 from IPython.display import Markdown
 
 import drlib
-from drlib import attacks, data, metrics, models, report, sections
+from drlib import attacks, data, metrics, models, plots, report, sections
 from drlib.types import (
     BLACK_BOX,
     DYNAMIC,
@@ -59,7 +59,7 @@ profile: str = "laptop"  # the profile that supplies whatever is not set here (t
 # %%
 p = sections.from_notebook("taxonomy", globals())
 made = f"Made by `{p.command()}` · drlib {drlib.__version__} · torch {torch.__version__}"
-sns.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.9)
+plots.style()
 
 # %% [markdown]
 # ## Knowledge has three parts
@@ -226,7 +226,6 @@ for ax, training in zip(axes, TrainingType, strict=True):
     ax.set(xlim=(-1.15, 3.75), ylim=(-0.85, 2.15))
     ax.set_title(("Static", "Dynamic")[training], loc="left", weight="bold")
     ax.axis("off")
-fig.tight_layout()
 corners = Knowledge(STATIC, BLACK_BOX, NO_DATA), Knowledge(STATIC, WHITE_BOX, SAME)
 at = {k: ", ".join(title for title, (least, _) in needs.items() if least == k) or "nothing" for k in every}
 report.figure(
@@ -400,8 +399,9 @@ report.figure(
     fig,
     id="selection-by-target",
     alt="Mean SSIM against the candidates per kept image, from 1 to 8. Selected by looking at the "
-    f"targets, the similarity to the targets climbs to {looked['targets']:.2f} and that to the holdout only to "
-    f"{looked['holdout']:.2f}, so a gap opens. Without looking both lines stay flat at {blind['targets']:.2f}.",
+    f"targets, the similarity to the targets climbs to {looked['targets']:.2f} and that to the holdout "
+    f"only to {looked['holdout']:.2f}, so a gap opens. Without looking both lines stay flat at "
+    f"{blind['targets']:.2f}.",
     caption="Selection by the target data set raises SSIM and opens a gap to the holdout, although no model "
     "was attacked. Lines: mean over 20 draws of the target data set; bars: one standard deviation.",
     provenance=f"{made} · digits 16×16 · seed 0 · n = {n}, m = {n} · matching: all",

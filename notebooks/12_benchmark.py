@@ -13,13 +13,16 @@
 # :class: tip
 # **Needs** {doc}`what the adversary knows </notebooks/01_taxonomy>` and
 # {doc}`when a reconstruction is good </notebooks/02_metrics>`. \
-# **Gives** the shape of Table 2 and Figure 1 of the paper for the attacks that exist here, with the controls, floors
+# **Gives** the shape of Table 2 and Figure 1 of the paper for the attacks that exist here, with the
+# controls, floors
 # and intervals that the paper's tables lack, published numbers beside reproduced ones. \
 # **Minutes** 20 to read, 4 to run.
 # :::
 #
-# Table 2 of {cite:t}`wen2025` sets ten attacks against six sizes of the target data set. This chapter does the same with
-# the attacks of this package. The paper used CelebA, VGG16 and up to 20,000 images; the profile says what is used
+# Table 2 of {cite:t}`wen2025` sets ten attacks against six sizes of the target data set. This chapter does
+# the same with
+# the attacks of this package. The paper used CelebA, VGG16 and up to 20,000 images; the profile says what
+# is used
 # here. So this is the *shape* of Table 2, not Table 2: the same columns, the same definitions, other images.
 
 # %%
@@ -49,7 +52,12 @@ n: int | None = None  # reconstructions per target; null for as many as target i
 extractor: str = "efficientnet_lite0"  # features of the Frechet distance
 training: dict = {}  # changes to the profile's training of target models
 hyperparameters: dict = {}  # changes to the profile's hyperparameters, by attack
-target_sizes: list = [50, 100, 200, 400]  # sizes of the target data set (nested: each contains the smaller ones)
+target_sizes: list = [
+    50,
+    100,
+    200,
+    400,
+]  # sizes of the target data set (nested: each contains the smaller ones)
 repeats: int = 3  # how many seeds: seed, seed + 1, ...; intervals need several
 
 # %%
@@ -77,9 +85,11 @@ def pick(metric: str, size: int) -> pd.DataFrame:
 # %% [markdown]
 # ## What the attacks return (the shape of Figure 1)
 #
-# Two images from the model with the smallest target data set and two from the one with the largest, as in Figure 1 of the
+# Two images from the model with the smallest target data set and two from the one with the largest, as in
+# Figure 1 of the
 # paper. Below each, three rows that the paper's figure does not have: its nearest training image, its nearest
-# holdout image, and the best possible image. When the holdout row fits as well as the target row, the picture is
+# holdout image, and the best possible image. When the holdout row fits as well as the target row, the
+# picture is
 # no evidence of a leak, however good it looks.
 
 # %% tags=["hide-input"]
@@ -91,7 +101,9 @@ for attack in shown:
         splits = data.load_splits(cell.target.data)
         rec = results.reconstruction(cell)
         target = data.target_subset(splits, size)
-        rows, _ = plots.comparison_rows(rec.images[:2], rec.labels[:2], target, splits.holdout if len(splits.holdout) else target)
+        rows, _ = plots.comparison_rows(
+            rec.images[:2], rec.labels[:2], target, splits.holdout if len(splits.holdout) else target
+        )
         parts.append(rows)
         columns += [f"{results.title(cell)}\n{size}" if first else "" for first in (True, False)]
 joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -109,7 +121,8 @@ report.figure(
 # %% [markdown]
 # ## The shape of Table 2
 #
-# In brackets the coverage $\alpha$ of Definition 4.2, as the paper prints it. Controls stand below the attacks. Memorization
+# In brackets the coverage $\alpha$ of Definition 4.2, as the paper prints it. Controls stand below the
+# attacks. Memorization
 # is not computed yet: its chapter comes later, and an empty row would hide that.
 
 # %% tags=["hide-input"]
@@ -122,10 +135,21 @@ def entry(row: pd.Series) -> str:
 
 
 wide = table[table.metric.isin(metrics_shown)].copy()
+wide["metric"] = pd.Categorical(wide.metric, metrics_shown)
+wide["attack"] = pd.Categorical(wide.attack, list(dict.fromkeys(wide.attack)))
+wide = wide.sort_values(["attack", "metric"])
 wide["entry"] = wide.apply(entry, axis=1)
-wide = wide.pivot_table(index=["attack", "metric"], columns="target_size", values="entry", aggfunc="first", sort=False)
-wide = wide.reset_index().rename(columns={size: f"{size}" for size in sizes})
-unknown = pd.DataFrame([{"attack": "Memorization", "metric": "", **{f"{size}": "NaN: not yet" for size in sizes}}])
+wide = wide.pivot_table(
+    index=["attack", "metric"], columns="target_size", values="entry", aggfunc="first", observed=True
+)
+wide = (
+    wide.reset_index()
+    .astype({"attack": str, "metric": str})
+    .rename(columns={size: f"{size}" for size in sizes})
+)
+unknown = pd.DataFrame(
+    [{"attack": "Memorization", "metric": "", **{f"{size}": "NaN: not yet" for size in sizes}}]
+)
 report.table(
     pd.concat([unknown, wide]),
     id="table-2-shape",
@@ -137,7 +161,8 @@ report.table(
 # %% [markdown]
 # ## Published beside reproduced
 #
-# The sizes, images and networks differ, so the values cannot agree, and comparing them would be wrong. What can be compared is
+# The sizes, images and networks differ, so the values cannot agree, and comparing them would be wrong. What
+# can be compared is
 # the *direction*: does a measure get better or worse for the attack when the target data set grows?
 
 # %% tags=["hide-input"]
@@ -146,11 +171,14 @@ paper = paper[(paper.paper_table == 2) & (paper.model == "VGG16") & (paper.datas
 lower_is_closer = {"FID", "MSE", frechet}
 
 
-def direction(first: float, last: float, metric: str) -> str:
-    if math.isnan(first) or math.isnan(last):
+def direction(values: list[float], metric: str) -> str:
+    if not values or any(math.isnan(value) for value in values):
         return "NaN"
-    closer = (last < first) == (metric in lower_is_closer)
-    return "closer" if closer else "farther"
+    return "closer" if (values[-1] < values[0]) == (metric in lower_is_closer) else "farther"
+
+
+def ends(values: list[float], how: str) -> str:
+    return f"{values[0]:.4g} to {values[-1]:.4g}: {how}" if values else "NaN: not in the paper's table"
 
 
 lines = []
@@ -158,20 +186,16 @@ for attack in p.attacks:
     name = results.title(cell_of(attack, small))
     for metric in metrics_shown:
         known = "FID" if metric == frechet else metric
-        theirs = paper[(paper.attack == name) & (paper.metric == known)].sort_values("target_size").value.tolist()
+        rows = paper[(paper.attack == name) & (paper.metric == known)].sort_values("target_size")
+        theirs = rows.value.tolist()
         ours = [pick(metric, size).value.get(name, math.nan) for size in sizes]
-        published_ends = (theirs[0], theirs[-1]) if theirs else (math.nan, math.nan)
-        how = (direction(*published_ends, known), direction(ours[0], ours[-1], metric))
+        how = direction(theirs, known), direction(ours, metric)
         lines.append(
             {
                 "attack": name,
-                "metric": known if known == metric else f"{known} / {metric}",
-                "published, 1,000": published_ends[0],
-                "published, 20,000": published_ends[1],
-                "published: grows": how[0],
-                f"here, {small}": ours[0],
-                f"here, {large}": ours[-1],
-                "here: grows": how[1],
+                "metric": known if known == metric else f"{known}, here {metric}",
+                "published, 1,000 to 20,000": ends(theirs, how[0]),
+                f"reproduced shape, {small} to {large}": ends(ours, how[1]),
                 "same direction": "NaN" if "NaN" in how else "yes" if how[0] == how[1] else "no",
             }
         )
@@ -179,22 +203,26 @@ beside = pd.DataFrame(lines)
 report.table(
     beside,
     id="published-reproduced",
-    caption=f"Published (Table 2: CelebA, VGG16) beside reproduced ({p.dataset}, {p.architecture}; shape only). *grows*: whether the reconstructions get closer to "
-    "or farther from the target data set as it grows from the smallest to the largest size, in that measure as the paper reports it.",
+    caption=f"Published (Table 2: CelebA, VGG16) beside reproduced ({p.dataset}, {p.architecture}; shape only), from the "
+    "smallest to the largest target data set. *closer*, *farther*: how the measure changes for the attack on the way.",
     provenance=made_by,
 )
 
 # %% [markdown]
 # ### Size changes the ruler
 #
-# The paper compares across sizes as they come. But S-Dis takes a minimum over more candidates when the data set is larger, and
-# a Frechet distance is larger for fewer images. So a trend in the table above may be one of the ruler. Below, the same
+# The paper compares across sizes as they come. But S-Dis takes a minimum over more candidates when the data
+# set is larger, and
+# a Frechet distance is larger for fewer images. So a trend in the table above may be one of the ruler.
+# Below, the same
 # reconstructions are measured at equal size: the first images of each against the same first target images.
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(2, 2, figsize=(plots.WIDTH, 5.4), sharex=True)
 for line, metric in zip(axes, ("SSIM", frechet), strict=True):
-    for axis, value, how in zip(line, ("value", "value_equal"), ("as the paper measures", f"at equal size ({small})"), strict=True):
+    for axis, value, how in zip(
+        line, ("value", "value_equal"), ("as the paper measures", f"at equal size ({small})"), strict=True
+    ):
         plots.against_size(table, metric, value, axis)
         axis.set_title(how, fontsize=9)
     line[1].sharey(line[0])
@@ -214,7 +242,8 @@ report.figure(
 # %% [markdown]
 # ## The leakage gap
 #
-# Every sample-level value against $m$ target images and against $m$ holdout images, equally many per class. Only the difference can
+# Every sample-level value against $m$ target images and against $m$ holdout images, equally many per class.
+# Only the difference can
 # show that *training* images leaked.
 
 # %% tags=["hide-input"]
@@ -236,7 +265,9 @@ frame = pd.DataFrame(
         "SSIM to target": gaps.value_target_m,
         "to holdout": gaps.value_holdout_m,
         "gap": gaps.gap,
-        "95 % interval": [f"{low:+.3f} to {high:+.3f}" for low, high in zip(gaps.gap_low, gaps.gap_high, strict=True)],
+        "95 % interval": [
+            f"{low:+.3f} to {high:+.3f}" for low, high in zip(gaps.gap_low, gaps.gap_high, strict=True)
+        ],
         "p": gaps.gap_p,
     }
 )
@@ -251,15 +282,16 @@ report.table(
 # %% [markdown]
 # ## Coverage and its chance level
 #
-# Coverage alone says little: random draws cover much, and whoever returns the same image for every sample cannot fall below the floor.
+# Coverage alone says little: random draws cover much, and whoever returns the same image for every sample
+# cannot fall below the floor.
 # The holdout's coverage is what perfect generalization covers.
 
 # %% tags=["hide-input"]
 coverage = table[(table.metric == "SSIM") & (table.target_size == large)]
 report.table(
-    coverage[["attack", "matching", "n", "k", "coverage_floor", "coverage", "coverage_chance", "coverage_holdout"]].rename(
-        columns={"coverage_floor": "floor", "coverage_chance": "chance", "coverage_holdout": "holdout"}
-    ),
+    coverage[
+        ["attack", "matching", "n", "k", "coverage_floor", "coverage", "coverage_chance", "coverage_holdout"]
+    ].rename(columns={"coverage_floor": "floor", "coverage_chance": "chance", "coverage_holdout": "holdout"}),
     id="coverage",
     caption=f"Coverage with {large} target images (SSIM neighbors), its floor, its chance level, and the holdout's. k: targets per class. "
     "The holdout has fewer images than the target here, so its chance level is lower.",
@@ -274,7 +306,10 @@ report.table(
 # NBVAL_CHECK_OUTPUT
 ssim = pick("SSIM", large).value
 order = ssim[[results.title(cell_of(attack, large)) for attack in p.attacks]].sort_values(ascending=False)
-print(f"SSIM at {large} target images, best first:", ", ".join(f"{name} {value:.1f}" for name, value in order.items()))
+print(
+    f"SSIM at {large} target images, best first:",
+    ", ".join(f"{name} {value:.1f}" for name, value in order.items()),
+)
 
 # %% tags=["hide-input"]
 leaks = gaps[(gaps.gap > 0) & (gaps.gap_p < 0.01)]
@@ -282,7 +317,12 @@ tests = len(gaps)
 better = [name for name in order.index if "Class mean" in ssim and ssim["Class mean"] > ssim[name]]
 kept = (beside["same direction"] == "yes").sum()
 known = (beside["same direction"] != "NaN").sum()
-for name, number in (("same_direction", kept), ("compared_directions", known), ("gaps_found", len(leaks)), ("gaps_tested", tests)):
+for name, number in (
+    ("same_direction", kept),
+    ("compared_directions", known),
+    ("gaps_found", len(leaks)),
+    ("gaps_tested", tests),
+):
     report.value(name, float(number))
 for name, value in order.items():
     report.value(f"ssim_{name.lower().replace('-', '_')}", float(value))
@@ -290,22 +330,29 @@ Markdown(
     f"""- **Direction with size.** {kept} of {known} directions are those of Table 2 (other images, other network; at equal size some of
   them change, see {{numref}}`fig-across-sizes`).
 - **Leak.** Of {tests} gaps tested, {len(leaks)} have *p* < 0.01"""
-    + (f" ({', '.join(f'{row.attack} at {row.target_size}: {row.gap:+.3f}' for row in leaks.itertuples())})" if len(leaks) else "")
+    + (
+        f" ({', '.join(f'{row.attack} at {row.target_size}: {row.gap:+.3f}' for row in leaks.itertuples())})"
+        if len(leaks)
+        else ""
+    )
     + f""". With {tests} tests, {tests * 0.01:.1f} would be expected by chance.
-- **Controls.** With {large} target images the class mean of *auxiliary* images, of other classes than the target's, is at SSIM {ssim.get('Class mean', math.nan):.3f}: above {', '.join(better) or 'no attack'}.
+- **Controls.** With {large} target images the class mean of *auxiliary* images, of other classes than the target's, is at SSIM {ssim.get("Class mean", math.nan):.3f}: above {", ".join(better) or "no attack"}.
 - **Not shown here:** anything about faces, VGG16 or 20,000 images."""
 )
 
 # %% [markdown]
 # ```{exercise}
 # :label: ex-benchmark-seed
-# Run the chapter with one seed and with five (`-p repeats=1`, `-p repeats=5`). Which of the statements above do you still believe?
+# Run the chapter with one seed and with five (`-p repeats=1`, `-p repeats=5`). Which of the statements
+# above do you still believe?
 # ```
 #
 # ```{solution} ex-benchmark-seed
 # :class: dropdown
-# With one seed the interval knows only how reconstructions vary, not how the target images were drawn or how the model was
-# trained. Five seeds give five draws. Statements that come and go with the number of seeds were never supported.
+# With one seed the interval knows only how reconstructions vary, not how the target images were drawn or
+# how the model was
+# trained. Five seeds give five draws. Statements that come and go with the number of seeds were never
+# supported.
 # ```
 #
 # ```{exercise}
@@ -316,6 +363,7 @@ Markdown(
 #
 # ```{solution} ex-benchmark-mean
 # :class: dropdown
-# Its MSE is far below MI-Face's: noise is farther from everything than gray is. Its coverage is the floor, one image per class, and its
+# Its MSE is far below MI-Face's: noise is farther from everything than gray is. Its coverage is the floor,
+# one image per class, and its
 # gap is zero up to chance. Three numbers together say what none says alone.
 # ```

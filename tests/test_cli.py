@@ -112,8 +112,10 @@ def test_the_module_and_the_command_are_one():
 def test_help_is_given_when_nothing_is_asked():
     assert "Usage: drlib" in CliRunner().invoke(cli.app, [], prog_name="drlib").stdout
     text = drlib("--help").stdout
-    for command in "sections run book results data attacks profile store explain doctor notebooks".split():
+    for command in ["sections", "run", "book", "results", "data", "attacks", "explain", "doctor"]:
         assert f"  {command}" in text
+    for group in ["profile", "store", "notebooks"]:
+        assert f"  {group}" in text
 
 
 def test_sections_are_listed():
@@ -260,10 +262,10 @@ def test_results_in_every_format(computed, tmp_path):
 
 
 def test_results_say_what_is_not_computed(computed):
-    done = drlib(f"results benchmark {TINY.replace('[10]', '[5,10]')}")
+    done = drlib(f"results benchmark {TINY} -p repeats=2")
     assert "note: 3 of 6 cells are not computed yet: drlib run benchmark --profile smoke" in done.stderr
-    assert {row["target_size"] for row in csv.DictReader(io.StringIO(done.stdout))} == {"10"}
-    done = drlib(f"results benchmark {TINY.replace('[10]', '[5]')}", 2)
+    assert {row["seed"] for row in csv.DictReader(io.StringIO(done.stdout))} == {"0"}
+    done = drlib(f"results benchmark {TINY} -p seed=7", 2)
     assert "nothing is computed yet" in done.stderr
 
 

@@ -42,6 +42,7 @@ def test_equals_pytorch_fid(n, m, d):
 
 
 @uses_sqrtm
+@pytest.mark.filterwarnings("ignore:Matrix is singular")
 def test_equals_pytorch_fid_with_dead_and_repeated_features():
     a, b = features(300, 24), features(300, 24, seed=1)
     a[:, :4] = b[:, :4] = 0

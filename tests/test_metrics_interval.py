@@ -33,7 +33,7 @@ def test_one_seed_agrees_with_the_normal_interval():
 
 
 def test_seeds_are_resampled_too():
-    """Five seeds that differ by much more than their images: resampling images alone would be far too narrow."""
+    """Five seeds that differ much more than their images: resampling images alone would be too narrow."""
     differences = [
         center + 0.01 * values for center, values in zip([0, 1, 2, 3, 4], normal(5, 50), strict=True)
     ]
@@ -59,7 +59,7 @@ def test_each_seed_weighs_the_same():
 
 @pytest.mark.parametrize(("seeds", "n"), [(1, 60), (5, 30)])
 def test_covers_a_null_difference(seeds, n):
-    """95 % intervals of a zero difference: at least 88 % of 300 repetitions contain it (5.5 standard errors)."""
+    """At least 88 % of 300 intervals of 95 % contain the zero difference (5.5 standard errors)."""
     repetitions = 300
     hits = 0
     for repetition in range(repetitions):

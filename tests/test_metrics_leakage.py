@@ -54,7 +54,7 @@ def test_near_copies_of_holdout_images_give_p_near_one():
 
 
 def test_resplits_are_balanced_in_every_class_and_repeatable():
-    points, pool_labels = pool(10, 3)
+    _, pool_labels = pool(10, 3)
     values = torch.zeros((1, 20), dtype=torch.float64)
     values[0, 0] = 1.0  # only image 0 matters: it is called training in half of the re-splits
     gaps = resplit_gaps(values, pool_labels, None, resamples=2000)

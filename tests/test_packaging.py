@@ -152,9 +152,7 @@ BROUGHT_BY_JUPYTER_BOOK = {"docutils", "myst-nb", "nbclient", "sphinx"}  # it pi
 def test_every_imported_package_is_declared(root, pyproject, folder):
     allowed = set(requirements(pyproject["project"]["dependencies"])) | BROUGHT_BY_JUPYTER_BOOK
     if folder in ("tests", "benchmarks"):
-        allowed |= (
-            set(requirements(pyproject["project"]["optional-dependencies"]["test"]))
-        )
+        allowed |= set(requirements(pyproject["project"]["optional-dependencies"]["test"]))
     own = {"drlib", "tests", "benchmarks", *(path.stem for path in (root / folder).rglob("*.py"))}
     missing = set()
     for path in (root / folder).rglob("*.py"):

@@ -146,5 +146,5 @@ def test_misspelt_names_are_refused():
     overlays = {name: profiles.overlay(name) for name in profiles.NAMES}
     with pytest.raises(UserError, match=r"unknown key in profile laptop 'atacks'; did you mean 'attacks'"):
         profiles.resolve("laptop", overlays | {"laptop": {"atacks": {}}})
-    with pytest.raises(UserError, match="profile smoke: attacks.mi_face"):
+    with pytest.raises(UserError, match=r"profile smoke: attacks\.mi_face"):
         profiles.resolve("smoke", overlays | {"smoke": {**overlays["smoke"], "attacks": {"mi_face": 3}}})

@@ -63,7 +63,7 @@ class BatchNormStatistics:
     def distance(self) -> Tensor:
         """R_bn of the last forward pass, a scalar."""
         first, *others = self.terms
-        self.terms = []
+        self.terms = []  # let the graph go
         return self.first_multiplier * first + sum(others)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from drlib.book import worker
-from drlib.book.layout import Book, Chapter, content_hash, read_json, tree_hash, write_json
+from drlib.book.layout import CHECKOUT, Book, Chapter, content_hash, read_json, tree_hash, write_json
 from drlib.book.notebooks import convert, source_hash
 from drlib.errors import UserError, nearest
 
@@ -45,9 +45,8 @@ class Job:
         return content_hash(self.parts)
 
 
-def package_hash() -> str:
+def package_hash(package: Path = CHECKOUT / "drlib") -> str:
     """Hash of the package's code and data, as far as a notebook can reach it."""
-    package = Path(__file__).resolve().parents[1]
     return tree_hash(*sorted(path for path in package.iterdir() if path.name not in ABOVE_NOTEBOOKS))
 
 

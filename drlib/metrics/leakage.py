@@ -33,7 +33,7 @@ def resplit_gaps(
     pool_labels: (2m,) classes, each with as many training as holdout images. labels: (n,) classes of the
     reconstructions, or None to compare with all classes. Returns (resamples,) float64.
     """
-    n, size = similarity.shape
+    size = similarity.shape[1]
     if size % 2 or pool_labels.shape != (size,):
         raise UserError(f"the pool needs m training and m holdout images with labels, got {size} columns")
     halves = pool_labels.view(2, -1)
