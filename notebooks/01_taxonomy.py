@@ -22,7 +22,7 @@
 # Then comes the question of what each was allowed to do with the result. {cite:t}`wen2025` answer the first
 # with a taxonomy and the second with a definition. This chapter runs both.
 
-# %%
+# %% tags=["hide-input"]
 import subprocess
 import sys
 from collections import Counter
@@ -58,13 +58,14 @@ profile: str = "laptop"  # the profile that supplies whatever is not set here (t
 
 # %%
 p = sections.from_notebook("taxonomy", globals())
-made = f"Made by `{p.command()}` · drlib {drlib.__version__} · torch {torch.__version__}"
+versions = f"drlib {drlib.__version__} · torch {torch.__version__}"
+made = f"Made by `{p.command()}` · {versions}"
 plots.style()
 
 # %% [markdown]
 # ## Knowledge has three parts
 #
-# :::{prf:definition} Extra knowledge (Definition 3.1 of the paper)
+# :::{prf:definition} Extra knowledge, Definition 3.1 of the paper
 # :label: def-extra-knowledge
 #
 # Extra knowledge $\mathcal{K}$ is the information that a reconstruction attack requires. It has three parts:
@@ -117,13 +118,17 @@ for adversary in (
 # So there is no single ranking of attacks "by strength of the adversary", and a table that sorts them into
 # one hides a choice.
 
+
 # %%
 # NBVAL_CHECK_OUTPUT
-every = [Knowledge(*parts) for parts in product(TrainingType, ModelAccess, DatasetAccess)]
-pairs = Counter(
-    "static and dynamic" if a.training != b.training else "comparable" if a <= b or b <= a else "incomparable"
-    for a, b in combinations(every, 2)
-)
+def relation(a: Knowledge, b: Knowledge) -> str:
+    if a.training != b.training:
+        return "static and dynamic"
+    return "comparable" if a <= b or b <= a else "incomparable"
+
+
+every = [Knowledge(*k) for k in product(TrainingType, ModelAccess, DatasetAccess)]
+pairs = Counter(relation(a, b) for a, b in combinations(every, 2))
 print(f"{len(every)} kinds of adversary, {sum(pairs.values())} pairs")
 for kind, count in sorted(pairs.items()):
     print(f"{kind:20}{count:4}")
@@ -136,23 +141,17 @@ for kind, count in sorted(pairs.items()):
 # dagger (†).
 
 # %%
-with (resources.files("drlib.published") / "taxonomy.csv").open(encoding="utf-8") as file:
+with (resources.files("drlib.published") / "taxonomy.csv").open() as file:
     printed = pd.read_csv(file)
-# the order of the paper's rows; an attack in the package replaces its printed entry
-needs = {
-    title: (
-        Knowledge(
-            TrainingType[rows["training"].iloc[0].upper()],
-            ModelAccess[rows["model"].iloc[0].upper()],
-            min(datasets := [DatasetAccess[entry.upper()] for entry in rows["dataset"]]),
-        ),
-        datasets,
-    )
-    for title, rows in printed.groupby("attack", sort=False)
-}
+needs = {}  # attack -> the least it needs, and all data that it can use
+for title, rows in printed.groupby("attack", sort=False):
+    datasets = [DatasetAccess[name.upper()] for name in rows["dataset"]]
+    training, model = (rows[column].iloc[0].upper() for column in ("training", "model"))
+    needs[title] = Knowledge(TrainingType[training], ModelAccess[model], min(datasets)), datasets
 published = dict(needs)
 here = {attacks.get(name).title: attacks.get(name) for name in attacks.names()}
-needs |= {title: (a.knowledge, [a.knowledge.dataset, *a.also_datasets]) for title, a in here.items()}
+for title, attack in here.items():  # an attack of this package speaks for itself
+    needs[title] = attack.knowledge, [attack.knowledge.dataset, *attack.also_datasets]
 
 # %% tags=["hide-input"]
 rows = []
@@ -165,7 +164,7 @@ for training, model in product(TrainingType, ModelAccess):
         DatasetAccess, ("No data", "Similar distribution", "Same distribution"), strict=True
     ):
         row[heading] = ", ".join(
-            title if title in here else f"{title} †"
+            title if title in here else f"{title}\u00a0†"
             for title, (k, datasets) in needs.items()
             if (k.training, k.model) == (training, model) and dataset in datasets
         )
@@ -189,7 +188,7 @@ print(f"attacks of this package that differ from the printed table: {wrong or 'n
 # knowledge is, and the number counts all attacks that this adversary could run.
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(2, 1, figsize=(7, 6.4))
+fig, axes = plt.subplots(2, 1, figsize=(5.8, 6))
 blue, gray = sns.color_palette("colorblind")[0], "0.35"
 runnable = {}
 for ax, training in zip(axes, TrainingType, strict=True):
@@ -324,7 +323,7 @@ print(
 # %% [markdown]
 # ## How many, and chosen how?
 #
-# :::{prf:definition} Reconstruction algorithm (Definition 3.2 of the paper)
+# :::{prf:definition} Reconstruction algorithm, Definition 3.2 of the paper
 # :label: def-reconstruction
 #
 # Given a target model $m \in \mathcal{M}$ and extra knowledge $k \in \mathcal{K}$, a reconstruction algorithm
@@ -356,7 +355,7 @@ real = torch.cat([splits.target.images, splits.holdout.images])
 similarity = metrics.ssim_matrix(candidates, real)  # (candidates, real images)
 generator = torch.Generator().manual_seed(0)
 n, records = 100, []
-for _ in range(20):  # which real images are called targets, and which holdout, is drawn anew each time
+for _ in range(20):  # each time, other images are called targets and holdout
     drawn = torch.randperm(len(real), generator=generator)
     targets, holdout = drawn[:n], drawn[n : 2 * n]
     for surplus in (1, 2, 4, 8):
@@ -369,7 +368,7 @@ for _ in range(20):  # which real images are called targets, and which holdout, 
 scores = pd.DataFrame(records, columns=["surplus", "selection", "scored against", "SSIM"])
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.4, 3.8))
+fig, ax = plt.subplots(figsize=(6, 3.6))
 palette = sns.color_palette("colorblind")
 colors = {"looking at the targets": palette[3], "without looking": palette[0]}
 means = scores.groupby(["selection", "scored against", "surplus"])["SSIM"].agg(["mean", "std"])

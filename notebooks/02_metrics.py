@@ -52,7 +52,8 @@ started = time.perf_counter()
 splits = data.load_splits(p.data_spec())
 target = data.target_subset(splits, p.target_size)
 x, labels = target.images, target.labels  # the target data set
-unseen, unseen_labels = splits.holdout.images[: len(x)], splits.holdout.labels[: len(x)]
+unseen = splits.holdout.images[: len(x)]
+unseen_labels = splits.holdout.labels[: len(x)]
 n, m, K = len(x), len(unseen), len(splits.classes)
 if min(n, m) < K:
     raise UserError(
@@ -82,7 +83,8 @@ def made(what: str = "") -> str:
 
 def canvas(columns: float, rows: float):
     """A figure with one empty axes; an image in it is 0.9 wide and high, and rows count downward."""
-    fig, ax = plt.subplots(figsize=(plots.WIDTH, plots.WIDTH * rows / columns))
+    width = 0.8 * plots.WIDTH  # narrow, so that its text stays readable on a phone
+    fig, ax = plt.subplots(figsize=(width, width * rows / columns))
     ax.set(xlim=(0, columns), ylim=(rows, 0))
     ax.axis("off")
     return fig, ax
@@ -112,7 +114,7 @@ def place(ax, image, column: float, row: float, alpha: float = 1.0) -> None:
 #
 # ## Close to what?
 #
-# :::{prf:definition} Sample-level metric (Definition 4.2 of the paper)
+# :::{prf:definition} Sample-level metric, Definition 4.2 of the paper
 # :label: def-sample-level
 #
 # A sample-level metric $\mu : \mathbb{D} \times \mathbb{D} \to \mathbb{R}^2$ takes the reconstructed and the
@@ -191,8 +193,9 @@ report.figure(
 # NBVAL_CHECK_OUTPUT
 def definition_4_2(reconstructions, targets):
     """S-Dis and coverage for d = MSE, matching among all targets."""
-    d = (reconstructions[:, None] - targets[None]).square().flatten(2).mean(2)  # all pairs: (n, m)
-    distance, f = d.min(1)  # d(x_i, f(x_i)) and f(x_i)
+    # the distance of every pair, then the nearest target f(x_i) of each reconstruction
+    d = (reconstructions[:, None] - targets[None]).square().flatten(2).mean(2)
+    distance, f = d.min(1)
     return float(distance.mean()), len(f.unique()) / len(targets)
 
 
@@ -210,7 +213,7 @@ for name, (distance, coverage) in {
 # seen a few, and three have seen none.
 
 # %%
-first = torch.stack([(labels == c).nonzero()[0, 0] for c in range(K)])  # one target of each class
+first = torch.stack([(labels == c).nonzero()[0, 0] for c in range(K)])
 means = torch.stack([unseen[unseen_labels == c].mean(0) for c in range(K)])
 toys = {
     "the targets themselves": (x, labels),
@@ -228,15 +231,15 @@ scores = {
 
 # %% tags=["hide-input"]
 shown, said = min(8, m), {}
-fig, ax = canvas(10.6, 1.4 * len(toys))
+fig, ax = canvas(11.2, 1.5 * len(toys))
 for line, (name, (images, _)) in enumerate(toys.items()):
-    top = 1.4 * line + 0.42
-    ax.text(0, top - 0.1, name, fontsize=10)
+    top = 1.5 * line + 0.5
+    ax.text(0, top - 0.1, name)
     for column in range(shown):
         place(ax, images[column], column, top)
     found = scores[name, "ssim"]
     said[name] = f"SSIM {found.distance:.2f}, coverage {found.coverage:.2f}"
-    ax.text(shown + 0.1, top + 0.45, said[name].replace(", ", "\n"), va="center", fontsize=10)
+    ax.text(shown + 0.1, top + 0.45, said[name].replace(", ", "\n"), va="center")
 report.figure(
     fig,
     id="toy-reconstructions",
@@ -312,34 +315,33 @@ Markdown(
 # simulation and adds two sets of images.
 
 # %%
+noise, _ = toys["noise"]
 ks = [k for k in (1, 2, 3, 5, 8, 12, 20, 40) if k * K <= n]
 rng = np.random.default_rng(p.seed)
 records = []
 for k in ks:
-    size = k * K
-    hits = rng.integers(k, size=(200, K, k))  # 200 times: which target of its class each reconstruction hits
-    simulated = [np.mean([len(np.unique(of_class)) / k for of_class in trial]) for trial in hits]
-    noise = metrics.sample_distance(toys["noise"][0][:size], x[:size], "ssim", labels[:size], labels[:size])
+    part = slice(k * K)  # k images of each class
+    by_ssim = metrics.sample_distance(noise[part], x[part], "ssim", labels[part], labels[part])
+    by_mse = metrics.sample_distance(noise[part], x[part], "mse", labels[part], labels[part])
+    real = metrics.sample_distance(unseen[part], x[part], "ssim", unseen_labels[part], labels[part])
+    hits = rng.integers(k, size=(200, K, k))  # in 200 trials: who hits whom, by class
+    simulated = [np.mean([len(set(row)) / k for row in trial]) for trial in hits.tolist()]
     records.append(
         {
             "k": k,
-            "floor": noise.coverage_floor,
-            "chance": noise.coverage_chance,
+            "floor": by_ssim.coverage_floor,
+            "chance": by_ssim.coverage_chance,
             "simulated": np.mean(simulated),
             "sd": np.std(simulated),
-            "noise, SSIM": noise.coverage,
-            "noise, MSE": metrics.sample_distance(
-                toys["noise"][0][:size], x[:size], "mse", labels[:size], labels[:size]
-            ).coverage,
-            "holdout, SSIM": metrics.sample_distance(
-                unseen[:size], x[:size], "ssim", unseen_labels[:size], labels[:size]
-            ).coverage,
+            "noise, SSIM": by_ssim.coverage,
+            "noise, MSE": by_mse.coverage,
+            "holdout, SSIM": real.coverage,
         }
     )
 chance = pd.DataFrame(records)
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.4, 3.9))
+fig, ax = plt.subplots(figsize=(6, 3.7))
 ax.plot(chance["k"], chance["chance"], color="0.2", lw=2, label="chance, formula")
 ax.errorbar(
     chance["k"],
@@ -426,9 +428,9 @@ report.table(
 #
 # ## Consistency
 #
-# Before this definition, papers paired reconstructions and targets by hand or by position, and the same
-# images got different scores. {numref}`fig-consistency` pairs the holdout with the targets of its class at
-# random, 500 times, and scores each pairing. S-Dis is one number, because $f$ is determined by the two sets.
+# In earlier work the pairs to compare were not fixed, so the same images could get different scores.
+# {numref}`fig-consistency` pairs the holdout with the targets of its class at random, 500 times, and scores each
+# pairing. S-Dis is one number, because $f$ is determined by the two sets.
 
 # %%
 similarity = metrics.ssim_matrix(unseen, x)  # (m, n)
@@ -436,12 +438,13 @@ pairings = np.zeros(500)
 for c in range(K):
     block = similarity[unseen_labels == c][:, labels == c].numpy()
     for trial in range(len(pairings)):
-        pairings[trial] += block[np.arange(len(block)), rng.permutation(block.shape[1])[: len(block)]].sum()
+        partner = rng.permutation(block.shape[1])[: len(block)]
+        pairings[trial] += block[np.arange(len(block)), partner].sum()
 pairings /= m
 
 # %% tags=["hide-input"]
 s_dis = scores["the holdout", "ssim"].distance
-fig, ax = plt.subplots(figsize=(6.4, 3.0))
+fig, ax = plt.subplots(figsize=(5.8, 2.8))
 ax.hist(pairings, bins=25, color=COLORS[1])
 ax.axvline(s_dis, color=COLORS[0], lw=2.5)
 height = ax.get_ylim()[1]
@@ -467,7 +470,8 @@ report.figure(
 # NBVAL_CHECK_OUTPUT
 images, of = toys["every target under noise"]
 fifth, fifth_of = images[: n // 5], of[: n // 5]
-order, back = torch.randperm(n, generator=generator()), torch.arange(n - 1, -1, -1)
+order = torch.randperm(n, generator=generator())
+back = torch.arange(n - 1, -1, -1)
 for name, (these, their_labels, targets, target_labels) in {
     "as given": (images, of, x, labels),
     "reconstructions shuffled": (images[order], of[order], x, labels),
@@ -481,7 +485,7 @@ for name, (these, their_labels, targets, target_labels) in {
 # %% [markdown]
 # ## The data set as a whole
 #
-# :::{prf:definition} Dataset-level metric (Definition 4.1 of the paper)
+# :::{prf:definition} Dataset-level metric, Definition 4.1 of the paper
 # :label: def-dataset-level
 #
 # A dataset-level metric $\mu : \mathbb{D} \times \mathbb{D} \to \mathbb{R}$ takes the reconstructed and the
@@ -543,7 +547,7 @@ for size in sizes:
 split = pd.DataFrame(records, columns=["size", "halves", FD])
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.4, 3.7))
+fig, ax = plt.subplots(figsize=(5.8, 3.5))
 at = split.groupby(["halves", "size"])[FD].agg(["mean", "std"])
 for name, color in (("blurred against real", COLORS[3]), ("real against real", COLORS[0])):
     line = at.loc[name]
@@ -643,7 +647,7 @@ better = {"SSIM": "↑", "PSNR": "dB ↑", "MSE": "↓", FD: "↓", "coverage (S
 untouched = {name: scores["the holdout", name.lower()].distance for name in ("SSIM", "PSNR", "MSE")}
 untouched |= {f"coverage ({name})": scores["the holdout", name.lower()].coverage for name in ("SSIM", "MSE")}
 untouched[FD] = float(metrics.frechet_distance(features(unseen[:part]), reference))
-fig, axes = plt.subplots(3, 2, figsize=(7, 7.6), sharex=True)
+fig, axes = plt.subplots(3, 2, figsize=(6, 7), sharex=True)
 for ax, name in zip(axes.flat, panels, strict=True):
     for (kind, line), marker in zip(precision.groupby("disturbance", sort=False), "os^D", strict=True):
         ax.plot(line["step"], line[name], marker=marker, ms=5, lw=1.8, label=kind)
@@ -746,10 +750,10 @@ report.table(
 
 # %% tags=["hide-input"]
 shown = min(10, n)
-fig, ax = canvas(10, 2.8)
+fig, ax = canvas(10, 3.0)
 for line, name in enumerate(list(cases)[:2]):
-    top = 1.4 * line + 0.42
-    ax.text(0, top - 0.1, name, fontsize=10)
+    top = 1.5 * line + 0.5
+    ax.text(0, top - 0.1, name)
     for column in range(shown):
         place(ax, cases[name][column], column, top)
 report.figure(
@@ -769,14 +773,14 @@ report.figure(
 #
 # ## Exact and approximate reconstruction
 #
-# :::{prf:definition} Exact reconstruction (Definition 4.3 of the paper)
+# :::{prf:definition} Exact reconstruction, Definition 4.3 of the paper
 # :label: def-exact
 #
 # An attack $\mathcal{A}$ achieves $\mu$-exact reconstruction if $\mu(\mathcal{A}^{k}(m),
 # \mathcal{D}_{\mathrm{tar}}) = \boldsymbol{0}$.
 # :::
 #
-# :::{prf:definition} Approximate reconstruction (Definition 4.4 of the paper)
+# :::{prf:definition} Approximate reconstruction, Definition 4.4 of the paper
 # :label: def-approximate
 #
 # An attack $\mathcal{A}$ achieves $(\boldsymbol{\varepsilon}, \mu)$-approximate reconstruction if
@@ -819,7 +823,7 @@ report.table(
 # $(\boldsymbol{\varepsilon}, \mu)$-approximate reconstruction if it lies below and to the left of it.
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.4, 4.4))
+fig, ax = plt.subplots(figsize=(5.8, 4.2))
 losses = {name: (abs(1 - scores[name, "ssim"].distance), 1 - scores[name, "ssim"].coverage) for name in toys}
 corner = tuple(math.ceil(20 * value) / 20 for value in losses["the holdout"])
 ax.add_patch(plt.Rectangle((0, 0), *corner, facecolor=COLORS[0], alpha=0.12, lw=0))

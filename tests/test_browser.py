@@ -98,7 +98,7 @@ READY = """async () => {
 }"""
 
 LOOK = """() => ({
-  title: document.querySelector("h1").innerText,
+  title: document.querySelector("article h1").innerText,
   banner: document.querySelector(".bd-header-announcement, .announcement").innerText,
   equations: [...document.querySelectorAll('mjx-container[display="true"]')].map(e => e.offsetWidth),
   raw: [...document.querySelectorAll(".math")].filter(e => !e.querySelector("mjx-container")).length,
@@ -156,6 +156,17 @@ def test_mathematics_is_typeset_without_a_network(browser: Browser) -> None:
     html = smoke_book() / "html"
     seen = browser.look(html / "notebooks" / "02_metrics.html", 1300, LOOK)
     assert seen["equations"] and min(seen["equations"]) > 50
-    assert seen["raw"] == 0
     fonts = [url for url in seen["requests"] if url.endswith(".woff")]
     assert fonts and all("/_static/mathjax/" in url for url in fonts)
+
+
+def test_every_page_is_whole_on_a_phone(browser: Browser) -> None:
+    html = smoke_book() / "html"
+    pages = sorted([*html.glob("book/*.html"), *html.glob("notebooks/*.html")])
+    assert len(pages) >= 10
+    for path in pages:
+        seen = browser.look(path, 390, LOOK)
+        assert seen["raw"] == 0, f"{path.name}: {seen['raw']} formulas are not typeset"
+        assert seen["page"] <= 390, f"{path.name} scrolls sideways"
+        away = [url for url in seen["requests"] if not url.startswith(("file:", "data:", "about:", "blob:"))]
+        assert away == [], f"{path.name} asks for {away}"

@@ -23,7 +23,7 @@ SOURCES = {
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Write a package, and return a function that rewrites one module and fingerprints ``pkg.main.Attack``."""
+    """A function that writes the package, one module changed, and fingerprints ``pkg.main.Attack``."""
     folder = tmp_path / "pkg"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -194,4 +194,4 @@ def listing(chapters: Sequence[Chapter], runs: Mapping[str, Any]) -> str:
     header = ["Item", "What it shows", "State here", "Chapter", "What differs, or will be needed"]
     text = "".join("| " + " | ".join(row) + " |\n" for row in [header, ["---"] * 5, *rows])
     summary = ", ".join(f"{number} {found}" for found, number in count.items())
-    return f"In this build: {summary}.\n\n{text}"
+    return f"In this build: {summary}.\n\n`````{{table}}\n:class: drlib-table drlib-list\n\n{text}`````\n"

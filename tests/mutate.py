@@ -1,0 +1,132 @@
+"""Planted faults, each of which must turn a test red: ``make mutate`` (minutes).
+
+Each fault is one that other implementations really had, or that makes numbers look fine and be wrong. The
+checkout is copied, the fault planted in the copy, and the tests that should notice it are run there. A fault
+that no test notices, and a fault whose place has moved, both fail this command.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("drlib", "tests", "notebooks", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+FAULTS = (
+    Fault(
+        "jitter off",
+        "drlib/optimize.py",
+        "return torch.randint(-amount, amount + 1, (steps, n, 2), generator=generator, dtype=torch.int8)",
+        "return torch.zeros((steps, n, 2), dtype=torch.int8)",
+        "tests/test_optimize.py",
+    ),
+    Fault(
+        "target in train mode",
+        "drlib/types.py",
+        "self.model = model.to(device).eval().requires_grad_(False)",
+        "self.model = model.to(device).train().requires_grad_(False)",
+        "tests/test_types.py",
+    ),
+    Fault(
+        "wrong label",
+        "drlib/attacks/mi_face.py",
+        "targets = labels.to(access.device)",
+        "targets = (labels.to(access.device) + 1) % access.spec.num_classes",
+        "tests/test_attacks.py tests/test_attack_defects.py",
+    ),
+    Fault(
+        "shuffled neighbors",
+        "drlib/metrics/neighbors.py",
+        "    return index, best",
+        "    return index.flip(0), best",
+        "tests/test_metrics_sample.py",
+    ),
+    Fault(
+        "leaked holdout: the holdout is drawn from the training images",
+        "drlib/tasks.py",
+        "    return splits.holdout.images[order], splits.holdout.labels[order]",
+        "    return splits.target.images[:n], splits.target.labels[:n]",
+        "tests/test_study.py",
+    ),
+    Fault(
+        "unseeded generator",
+        "drlib/optimize.py",
+        "return torch.rand((n, *shape), generator=generator)",
+        "return torch.rand((n, *shape))",
+        "tests/test_attacks.py",
+    ),
+    Fault(
+        "wrong class: matching ignores the labels",
+        "drlib/tasks.py",
+        "made.images, others.images, metric.lower(), made.labels, others.labels if grouped else None",
+        "made.images, others.images, metric.lower(), None, None",
+        "tests/test_study.py",
+    ),
+    Fault(
+        "a code change that does not change the key",
+        "drlib/store.py",
+        "canonical([kind, spec, parents, code_hash(code)])",
+        "canonical([kind, spec, parents])",
+        "tests/test_store.py",
+    ),
+    Fault(
+        "a damaged artifact is used",
+        "drlib/store.py",
+        'and meta["tensors_sha256"] == _sha256(folder / TENSORS)',
+        "",
+        "tests/test_store.py",
+    ),
+)
+
+
+def red(fault: Fault) -> bool:
+    """Plant the fault in a copy and run its tests there. True if one of them fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        path = copy / fault.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(fault.old) != 1:
+            raise SystemExit(
+                f"error: '{fault.name}' is nowhere in {fault.file} now; mend FAULTS"
+            )
+        path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests.split()]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+        print(f"  {failed[0] if failed else done.stdout.strip().splitlines()[-1]}")
+        return done.returncode == 1
+
+
+def main(names: list[str]) -> int:
+    chosen = [fault for fault in FAULTS if not names or any(name in fault.name for name in names)]
+    survived = []
+    for fault in chosen:
+        print(f"{fault.name}: {fault.file}", flush=True)
+        if not red(fault):
+            survived.append(fault.name)
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} faults turned a test red")
+    for name in survived:
+        print(f"SURVIVED: {name}")
+    return 1 if survived or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
