@@ -24,6 +24,7 @@ from drlib.types import (
     Attack,
     BlackBox,
     Progress,
+    Reconstruction,
     TargetSpec,
     WhiteBox,
     balanced_labels,
@@ -88,18 +89,10 @@ def reconstruct(
     attack = attacks.create(spec["attack"], spec["hyperparameters"])
     target = parents["target"]
     access = view(target_model(target.spec, target.tensors, target.data), attack)
-    reason = attack.supports(access.spec)
-    if reason:
-        raise UserError(f"{attack.title} cannot attack {access.spec.architecture}: {reason}")
     auxiliary = None if attack.knowledge.dataset == NO_DATA else parents["auxiliary"].tensors["images"]
-    labels = balanced_labels(spec["n"], access.spec.num_classes)
-    generator = torch.Generator().manual_seed(spec["seed"])
     started = time.perf_counter()
-    prepared = attack.prepare(access, auxiliary, generator=generator)
-    result = attack.reconstruct(
-        access, prepared, n=spec["n"], labels=labels, generator=generator, progress=progress
-    )
-    _check_promises(result.images, result.labels, labels, attack)
+    result = attack.run(access, n=spec["n"], auxiliary=auxiliary, seed=spec["seed"], progress=progress)
+    _check_promises(result, spec["n"], access.spec.num_classes, attack)
     tensors = {"images": result.images, "loss_history": result.loss_history}
     if result.labels is not None:
         tensors["labels"] = result.labels
@@ -112,17 +105,16 @@ def reconstruct(
     return tensors, data
 
 
-def _check_promises(images: Tensor, labels: Tensor | None, asked: Tensor, attack: Attack) -> None:
-    if len(images) != len(asked):
+def _check_promises(made: Reconstruction, n: int, num_classes: int, attack: Attack) -> None:
+    if len(made) != n:
+        raise UserError(f"{attack.title} returned {len(made)} images, asked for {n} (Definition 3.2)")
+    if (made.labels is not None) != attack.labeled:
         raise UserError(
-            f"{attack.title} returned {len(images)} images, asked for {len(asked)} (Definition 3.2)"
+            f"{attack.title} declares labeled={attack.labeled} but returned labels={made.labels is not None}"
         )
-    if (labels is not None) != attack.labeled:
-        raise UserError(
-            f"{attack.title} declares labeled={attack.labeled} but returned labels={labels is not None}"
-        )
-    if labels is not None and not torch.equal(labels.sort().values, asked.sort().values):
-        raise UserError(f"{attack.title} returned labels that are not the balanced labels it was asked for")
+    asked = balanced_labels(n, num_classes)
+    if made.labels is not None and not torch.equal(made.labels.sort().values, asked.sort().values):
+        raise UserError(f"{attack.title} returned labels that are not the balanced ones it was asked for")
 
 
 def _guarded(store_root: str) -> None:

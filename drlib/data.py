@@ -28,7 +28,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -931,6 +930,8 @@ def _download(url: str, path: Path, *, md5: str | None = None, sha256: str | Non
     """Fetch ``url`` to ``path`` if its checksum is right; nothing half-written remains."""
     digest, expected = (hashlib.sha256(), sha256) if sha256 else (hashlib.md5(usedforsecurity=False), md5)
     try:
+        import urllib.request
+
         with urllib.request.urlopen(url, timeout=60) as response, _finished_file(path) as out:
             while block := response.read(1 << 20):
                 digest.update(block)

@@ -15,8 +15,9 @@ class UserError(ValueError):
 
 def nearest(name: str, options: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the option closest to ``name``, or an empty string."""
-    match = difflib.get_close_matches(str(name).lower(), [str(option) for option in options], n=1, cutoff=0.5)
-    return f"; did you mean '{match[0]}'?" if match else ""
+    written = {str(option).lower(): str(option) for option in options}
+    match = difflib.get_close_matches(str(name).lower(), written, n=1, cutoff=0.5)
+    return f"; did you mean '{written[match[0]]}'?" if match else ""
 
 
 def unknown(what: str, name: object, options: Iterable[str]) -> UserError:

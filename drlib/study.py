@@ -20,7 +20,7 @@ from drlib.fingerprint import fingerprint
 from drlib.metrics.features import available
 from drlib.progress import Reporter
 from drlib.store import Store, artifact_key
-from drlib.types import TargetSpec, has_batchnorm
+from drlib.types import NO_DATA, TargetSpec, has_batchnorm
 
 __all__ = ["CONTROLS", "Cell", "Plan", "Target", "Task", "explain_unsupported", "plan", "run", "target_spec"]
 
@@ -167,8 +167,11 @@ def _attack_task(cell: Cell, target: Task) -> Task:
         "n": cell.samples,
         "seed": cell.seed,
     }
+    parents = {"target": target}
+    if attack.knowledge.dataset != NO_DATA:
+        parents["auxiliary"] = _task("auxiliary", _data(cell.target), {}, "auxiliary images")
     label = f"{attack.title} on {cell.target.size}"
-    return _task("reconstruction", spec, {"target": target}, label, role="attack", also=(type(attack),))
+    return _task("reconstruction", spec, parents, label, role="attack", also=(type(attack),))
 
 
 def _control_task(cell: Cell, target: Task) -> Task:
@@ -250,5 +253,13 @@ def missing_jobs(plans: Sequence[Plan], store: Store, reporter: Reporter) -> lis
     return sorted(jobs.values(), key=lambda job: _ORDER[job.kind])
 
 
-_ORDER = {"target": 0, "reconstruction": 1, "evaluator": 2, "features": 3, "control": 4, "score": 5}
+_ORDER = {
+    "auxiliary": 0,
+    "target": 0,
+    "reconstruction": 1,
+    "evaluator": 2,
+    "features": 3,
+    "control": 4,
+    "score": 5,
+}
 """Long tasks first, so that the two workers finish together."""

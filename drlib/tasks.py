@@ -86,6 +86,12 @@ def _accuracy_or_none(model: torch.nn.Module, split: Split) -> float | None:
     return accuracy(model, split.images, split.labels) if len(split.images) else None
 
 
+def share_auxiliary(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """The auxiliary images alone, for an attack that is granted them: its process opens no data set."""
+    images = load_splits(DataSpec(**spec["data"])).auxiliary.images
+    return {"images": images}, {"n": len(images)}
+
+
 def make_control(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
     """A control in the place of a reconstruction: noise, class mean, auxiliary top, or the holdout."""
     splits = load_splits(DataSpec(**spec["data"]))
@@ -291,6 +297,7 @@ def _frechet(
 PRODUCERS = {
     "target": train_target,
     "evaluator": train_evaluator,
+    "auxiliary": share_auxiliary,
     "control": make_control,
     "features": extract_features,
     "score": score,

@@ -286,6 +286,32 @@ class Attack(ABC):
     ) -> Reconstruction:
         """Return n samples; ``labels`` (n,) are the classes asked for, exactly balanced."""
 
+    def run(
+        self,
+        access: BlackBox,
+        *,
+        n: int,
+        auxiliary: Tensor | None = None,
+        seed: int = 0,
+        progress: Progress = lambda done, total: None,
+    ) -> Reconstruction:
+        """Prepare and reconstruct n samples with balanced labels, in this process: the short way.
+
+        Raises ``UserError`` with the reason if the attack does not support the target.
+        """
+        if reason := self.supports(access.spec):
+            raise UserError(f"{self.title} cannot attack {access.spec.architecture}: {reason}")
+        generator = torch.Generator().manual_seed(seed)
+        prepared = self.prepare(access, auxiliary, generator=generator)
+        return self.reconstruct(
+            access,
+            prepared,
+            n=n,
+            labels=balanced_labels(n, access.spec.num_classes),
+            generator=generator,
+            progress=progress,
+        )
+
     def hyperparameters(self) -> dict[str, Any]:
         """All hyperparameters with their values, defaults written out.
 

@@ -44,7 +44,7 @@ training: dict = {}  # changes to the profile's training of target models
 hyperparameters: dict = {}  # changes to the profile's hyperparameters, by attack
 target_size: int = 100  # images the target model is trained on
 
-# %%
+# %% tags=["hide-input"]
 p = sections.from_notebook("ten_minutes", globals())
 cells = p.cells()
 study.run(cells)

@@ -58,8 +58,8 @@ profile: str = "laptop"  # the profile that supplies whatever is not set here (t
 
 # %%
 p = sections.from_notebook("taxonomy", globals())
-versions = f"drlib {drlib.__version__} · torch {torch.__version__}"
-made = f"Made by `{p.command()}` · {versions}"
+versions = f"drlib {drlib.__version__} · CPU, threads: {torch.get_num_threads()}"
+made = f"Made by `{p.command()}` · {versions} · torch {torch.__version__}"
 plots.style()
 
 # %% [markdown]
@@ -164,7 +164,7 @@ for training, model in product(TrainingType, ModelAccess):
         DatasetAccess, ("No data", "Similar distribution", "Same distribution"), strict=True
     ):
         row[heading] = ", ".join(
-            title if title in here else f"{title}\u00a0†"
+            title if title in here else f"{title}†"
             for title, (k, datasets) in needs.items()
             if (k.training, k.model) == (training, model) and dataset in datasets
         )

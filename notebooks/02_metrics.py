@@ -829,9 +829,7 @@ corner = tuple(math.ceil(20 * value) / 20 for value in losses["the holdout"])
 ax.add_patch(plt.Rectangle((0, 0), *corner, facecolor=COLORS[0], alpha=0.12, lw=0))
 ax.plot([corner[0], corner[0], 0], [0, corner[1], corner[1]], color=COLORS[0], lw=1.5)
 ax.plot(*corner, "s", color=COLORS[0], ms=6, clip_on=False)
-ax.text(
-    corner[0] + 0.015, corner[1] - 0.02, f"ε = ({corner[0]:.2f}, {corner[1]:.2f})", color=COLORS[0], va="top"
-)
+ax.text(corner[0] + 0.02, corner[1] + 0.015, f"ε = ({corner[0]:.2f}, {corner[1]:.2f})", color=COLORS[0])
 level = scores["noise", "ssim"]
 for value, text in ((1 - level.coverage_floor, "coverage floor"), (1 - level.coverage_chance, "chance")):
     ax.axhline(value, color="0.5", ls=":", lw=1.5)
@@ -839,8 +837,9 @@ for value, text in ((1 - level.coverage_floor, "coverage floor"), (1 - level.cov
 for name, point in losses.items():
     inside = point[0] <= corner[0] and point[1] <= corner[1]
     ax.plot(*point, "o", color=COLORS[2] if inside else COLORS[3], ms=8, clip_on=False, zorder=3)
-    below_it = name.startswith("copies")  # it shares its height with the class means
-    ax.annotate(name, point, (8, -14 if below_it else 8), textcoords="offset points", fontsize=9.5, zorder=4)
+    below_it = name.startswith(("copies", "the holdout"))  # something else is above it
+    offset = (8, -16 if below_it else 8)
+    ax.annotate(name, point, offset, textcoords="offset points", fontsize=9.5, zorder=4)
 ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="precision loss, 1 − SSIM", ylabel="diversity loss, 1 − coverage")
 sns.despine()
 passed = [name for name, point in losses.items() if point[0] <= corner[0] and point[1] <= corner[1]]
@@ -858,9 +857,9 @@ report.figure(
 
 # %% [markdown]
 # The last point deserves a pause. Real images that the model has never seen are an approximate reconstruction
-# for every $\boldsymbol{\varepsilon}$ that one would accept from an attack. The definitions measure
-# *closeness to the target data set*; they do not ask *where the closeness comes from*. The next question of
-# this book, leaked or imputed, compares each score with the same score against the holdout.
+# for an $\boldsymbol{\varepsilon}$ that many attacks would be proud of. The definitions measure *closeness to
+# the target data set*; they do not ask *where the closeness comes from*. That is the question of this book,
+# leaked or imputed, and it is answered by comparing each score with the same score against the holdout.
 #
 # The paper adds that exact reconstruction is necessary but not sufficient for a perfect one. For D-Dis this
 # is easy to see: two different sets with the same mean and covariance have distance 0.
@@ -869,18 +868,12 @@ report.figure(
 # NBVAL_CHECK_OUTPUT
 a = torch.tensor([[-1.0], [1.0], [-1.0], [1.0]])
 b = torch.tensor([[-(2**0.5)], [0.0], [0.0], [2**0.5]])
-print(
-    "features:",
-    [round(v, 2) for v in a.flatten().tolist()],
-    "and",
-    [round(v, 2) for v in b.flatten().tolist()],
-)
+first_set, second_set = (values.flatten().numpy().round(2) for values in (a, b))
+print(f"features {first_set} and {second_set}")
 print(f"Fréchet distance: {metrics.frechet_distance(a, b):.6f}")
 copy = metrics.sample_distance(x, x, "ssim", labels, labels)
-print(
-    f"targets against themselves: SSIM {copy.distance:.6f}, coverage {copy.coverage:.2f}, "
-    f"{copy.copies == n = }"
-)
+print(f"targets against themselves: SSIM {copy.distance:.6f}, coverage {copy.coverage:.2f}")
+print(f"copies: {copy.copies} of {n}")
 
 # %% [markdown]
 # For the sample level it is enough, if S-Dis is a loss that is 0 only for copies, the targets are distinct
@@ -942,8 +935,8 @@ print(
 # found.coverage, found.coverage_chance
 # ```
 #
-# Real noise does not hit all targets equally often. In MSE, an image that is near to the mean of all pixels
-# is near to all noise; such *hubs* collect most of the arrows.
+# Real noise does not hit all targets equally often. In MSE, a target that is close to mid-gray is close to all
+# noise; such *hubs* collect most of the arrows.
 # :::
 #
 # :::{exercise} One to one

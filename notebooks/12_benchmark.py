@@ -60,7 +60,7 @@ target_sizes: list = [
 ]  # sizes of the target data set (nested: each contains the smaller ones)
 repeats: int = 3  # how many seeds: seed, seed + 1, ...; intervals need several
 
-# %%
+# %% tags=["hide-input"]
 p = sections.from_notebook("benchmark", globals())
 cells = p.cells()
 study.run(cells)

@@ -104,9 +104,7 @@ def red(fault: Fault) -> bool:
         path = copy / fault.file
         text = path.read_text(encoding="utf-8")
         if text.count(fault.old) != 1:
-            raise SystemExit(
-                f"error: '{fault.name}' is nowhere in {fault.file} now; mend FAULTS"
-            )
+            raise SystemExit(f"error: '{fault.name}' is nowhere in {fault.file} now; mend FAULTS")
         path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests.split()]
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from drlib.metrics import leakage
 from drlib.metrics.leakage import p_value, resplit_gaps
 
 
@@ -66,3 +67,21 @@ def test_resplits_are_balanced_in_every_class_and_repeatable():
 def test_unequal_halves_are_refused():
     with pytest.raises(ValueError, match="as many training as holdout"):
         resplit_gaps(torch.zeros((1, 4)), torch.tensor([0, 0, 0, 1]))
+
+
+@pytest.mark.parametrize("labeled", [True, False])
+@pytest.mark.parametrize("ranks", [1, 2, 32])
+def test_ranked_search_equals_masking_the_whole_matrix(monkeypatch, labeled, ranks):
+    monkeypatch.setattr(leakage, "_RANKS", ranks)
+    points, pool_labels = pool(12, 5)
+    made = torch.randn((9, 3), generator=torch.Generator().manual_seed(6))
+    labels = torch.arange(9) % 2 if labeled else None
+    values = similarity(made, points)
+    masked = values.masked_fill(labels[:, None] != pool_labels[None], -torch.inf) if labeled else values
+    trained = leakage._resplits(pool_labels, 50, seed=7)
+    expected = [
+        (masked.masked_fill(~row, -torch.inf).amax(1) - masked.masked_fill(row, -torch.inf).amax(1)).mean()
+        for row in trained
+    ]
+    found = resplit_gaps(values, pool_labels, labels, resamples=50, seed=7)
+    assert torch.allclose(found, torch.stack(expected), atol=1e-12)
