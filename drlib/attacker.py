@@ -6,6 +6,7 @@ loads D_tar or the holdout; ``install_guard`` makes an attempt to do so an ``Acc
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -45,12 +46,12 @@ def install_guard(store_root: str | Path) -> None:
 
     Raises ``AccessError`` inside the offending call. An audit hook cannot be removed again.
     """
-    root = str(Path(store_root).resolve()) + "/"
+    root = os.path.realpath(store_root) + os.sep
 
     def guard(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str | Path):
-            path = str(arguments[0])
-            kind = path.removeprefix(root).split("/")[0]
+        if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            kind = path.removeprefix(root).split(os.sep)[0]
             if path.startswith(root) and kind not in READABLE_KINDS:
                 raise AccessError(f"an attack may not open a '{kind}' artifact")
             if any(folder in path for folder in FORBIDDEN_FOLDERS):

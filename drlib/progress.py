@@ -15,34 +15,51 @@ if TYPE_CHECKING:
     from drlib.pool import Job
 
 
+_TYPICAL = {
+    "reconstruction": 8.0,
+    "target": 4.0,
+    "evaluator": 4.0,
+    "features": 1.0,
+    "score": 2.0,
+    "control": 0.1,
+}
+"""How long kinds of jobs take compared with each other, for those that have not been seen in this run."""
+
+
 class Estimate:
     """Time left for a set of jobs on ``workers`` workers.
 
     A running job that tells its progress is extrapolated from it. Another is expected to take the mean of
-    its group (same kind, or same attack on the same size) in this run, or of all finished jobs. Before
-    anything is known there is no estimate (None), and none is shown.
+    its group (same kind, or same attack on the same size) in this run. A group not seen yet is compared
+    with what has been seen through typical ratios. Before anything is known there is no estimate (None).
     """
 
     def __init__(self, jobs: Sequence[Job], workers: int) -> None:
-        self.groups = {job.key: _group(job) for job in jobs}
+        self.left = {job.key: job for job in jobs}
         self.workers = workers
         self.taken: dict[str, list[float]] = defaultdict(list)
+        self.seconds = self.typical = 0.0
 
     def finished(self, job: Job, seconds: float) -> None:
-        self.taken[self.groups.pop(job.key)].append(seconds)
+        del self.left[job.key]
+        self.taken[_group(job)].append(seconds)
+        self.seconds += seconds
+        self.typical += _TYPICAL.get(job.kind, 1.0)
 
     def time_left(self, running: dict[str, tuple[float, float]]) -> float | None:
         """Seconds left; ``running`` maps the keys of running jobs to (seconds so far, share done)."""
-        known = [value for values in self.taken.values() for value in values]
         projected = {key: seconds / share for key, (seconds, share) in running.items() if share > 0.05}
-        known = known or list(projected.values())
-        if not known:
+        seconds, typical = self.seconds, self.typical
+        if not typical:
+            seconds = sum(projected.values())
+            typical = sum(_TYPICAL.get(self.left[key].kind, 1.0) for key in projected)
+        if not typical:
             return None
-        overall, total = sum(known) / len(known), 0.0
-        for key, group in self.groups.items():
-            values = self.taken.get(group)
-            expected = projected.get(key) or (sum(values) / len(values) if values else overall)
-            total += max(0.0, expected - running.get(key, (0.0, 0.0))[0])
+        total = 0.0
+        for key, job in self.left.items():
+            values = self.taken.get(_group(job))
+            usual = sum(values) / len(values) if values else _TYPICAL.get(job.kind, 1.0) * seconds / typical
+            total += max(0.0, projected.get(key, usual) - running.get(key, (0.0, 0.0))[0])
         return total / self.workers
 
 

@@ -41,10 +41,10 @@ dataset: str = "digits"  # the data set whose target split is to be reconstructe
 side: int = 16  # image height and width in pixels
 channels: int = 1  # 1 for gray images, 3 for color
 mode: str = "class"  # what a label means: the object class, or (lfw_subset) the single image
-root: str | None = None  # the folder with the data set's files, where it is not inside a package
-download: bool = False  # whether the data set may be downloaded
 target_size: int = 100  # images in the target data set
 seed: int = 0  # seed of the disturbances shown
+root: str | None = None  # folder of downloaded data sets; none: $DRLIB_DATA or ~/.cache/drlib/data
+download: bool = False  # may missing files be downloaded?
 
 # %%
 p = sections.from_notebook("metrics", globals())
@@ -579,7 +579,7 @@ report.value("fd_halves_large", large)
 Markdown(
     f"At {sizes[0]} images a *perfect* source scores {small:.0f}; a blurred one with {sizes[-1]} images "
     f"scores {blurred_large:.0f}. Whoever compares these two numbers prefers the "
-    + ("blurred one." if blurred_large < small else "perfect one, but only just.")
+    + ("blurred one." if blurred_large < small else "perfect one, in this case.")
     + " The rule: **compare Fréchet distances only at equal numbers of images.** A row over growing target "
     "sizes, such as those of Table 2, falls in part by this bias. Where this book shows such a row, it "
     "shows one at equal $n$ beside it."
