@@ -106,6 +106,11 @@ def table(
     _display(table_bundle(described), described)
 
 
+def interval(low: float, high: float, how: str = "+.3f") -> str:
+    """An interval as a table cell; NaN where it could not be computed."""
+    return "NaN" if math.isnan(low) or math.isnan(high) else f"{low:{how}} to {high:{how}}"
+
+
 def value(name: str, number: float) -> float:
     """Save one number under ``name`` for the prose of the book and the regression tests, and return it."""
     _check(name.replace("_", "-"), "value")

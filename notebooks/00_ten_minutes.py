@@ -138,9 +138,7 @@ report.figure(
 # %% tags=["hide-input"]
 ssim = table[table.metric == "SSIM"].copy()
 ssim["SSIM to target"], ssim["to holdout"] = ssim.value_target_m, ssim.value_holdout_m
-ssim["95 % interval"] = [
-    f"{low:+.3f} to {high:+.3f}" for low, high in zip(ssim.gap_low, ssim.gap_high, strict=True)
-]
+ssim["95 % interval"] = list(map(report.interval, ssim.gap_low, ssim.gap_high))
 ssim["p"] = ssim.gap_p
 accuracy = table[table.metric.str.startswith("Accuracy")].groupby("attack").value.mean()
 ssim["evaluators' accuracy"] = ssim.attack.map(accuracy)

@@ -265,9 +265,7 @@ frame = pd.DataFrame(
         "SSIM to target": gaps.value_target_m,
         "to holdout": gaps.value_holdout_m,
         "gap": gaps.gap,
-        "95 % interval": [
-            f"{low:+.3f} to {high:+.3f}" for low, high in zip(gaps.gap_low, gaps.gap_high, strict=True)
-        ],
+        "95 % interval": list(map(report.interval, gaps.gap_low, gaps.gap_high)),
         "p": gaps.gap_p,
     }
 )

@@ -212,12 +212,13 @@ def test_cells_are_sizes_times_seeds_times_attacks_and_controls():
 
 def test_hyperparameters_and_training_change_the_profiles():
     changes = {
-        "hyperparameters": {"mi_face": {"steps": 5, "learning_rate": None}},
+        "hyperparameters": {"deep_dream": {"steps": 5, "tv": None}},
         "training": {"epochs": 2, "min_steps": None},
     }
     parameters = sections.parameters("ten_minutes", "smoke", changes)
-    assert parameters.resolved_hyperparameters("mi_face") == {"steps": 5, "optimizer": "adam"}
-    assert attacks.create("mi_face", parameters.resolved_hyperparameters("mi_face")).learning_rate == 0.1
+    resolved = parameters.resolved_hyperparameters("deep_dream")
+    assert resolved == {"steps": 5, "l2": 0.3, "jitter": 1}
+    assert attacks.create("deep_dream", resolved).tv == 0.11
     assert parameters.train_spec().epochs == 2
     assert profiles.load("smoke").training["min_steps"] != parameters.train_spec().min_steps
     assert {cell.target.training.epochs for cell in parameters.cells()} == {2}

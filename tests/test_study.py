@@ -125,7 +125,7 @@ def test_provenance_names_what_made_a_number(table):
     assert row.profile == "test" and row.threads == "1" and row.n == 20 and row.m == 20
     assert row.seconds > 0 and row.peak_memory_mb > 10 and "torch" in row.versions
     line = results.provenance(table, "drlib run x")
-    assert "`drlib run x`" in line and row.score_key in line and "evaluators mlp" in line
+    assert "`drlib run x`" in line and row.score_key in line and "evaluators lenet" in line
 
 
 def test_the_group_size_of_a_coupled_attack_is_recorded(table):
