@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from drlib.cells import Cell
+    from drlib.data import DataSpec
     from drlib.sections import Parameters
 
 
@@ -67,6 +68,9 @@ notebooks_app = typer.Typer(help="The notebooks' sources and their unexecuted tw
 app.add_typer(profile_app, name="profile")
 app.add_typer(store_app, name="store")
 app.add_typer(notebooks_app, name="notebooks")
+
+NEAR_DUPLICATES_AMONG = 2_000
+"""`drlib data` compares at most so many images of each split: all pairs of larger sets would take minutes."""
 
 ProfileOption = Annotated[str, typer.Option("--profile", help="smoke, laptop or paper.")]
 SetOption = Annotated[
@@ -319,11 +323,30 @@ def data(
     typer.echo(
         f"duplicates dropped: {facts['duplicates_dropped']}; in more than one split: {facts['overlaps']}"
     )
+    for line in _near_duplicates(spec):
+        typer.echo(line)
     typer.echo(
         f"license: {facts['license']}\nsource: {facts['source']}\nfingerprint: {facts['fingerprint'][:16]}"
     )
     for note in facts["notes"]:
         typer.echo(f"note: {note}")
+
+
+def _near_duplicates(spec: DataSpec) -> list[str]:
+    """How many images of each other split nearly equal a target image (SSIM > 0.95)."""
+    from drlib.data import load_splits
+    from drlib.metrics.sample import near_duplicates
+
+    splits, most = load_splits(spec), NEAR_DUPLICATES_AMONG
+    lines = []
+    target = splits.target.images[:most]
+    for name in ("holdout", "test", "auxiliary"):
+        images = getattr(splits, name).images[:most]
+        if len(images):
+            alike = near_duplicates(images, target)[:, 0].unique().numel()
+            among = f"{len(images)} {name} images (against {len(target)} target images)"
+            lines.append(f"near-duplicates (SSIM > 0.95): {alike} of {among}")
+    return lines
 
 
 def _listed(names: Sequence[str]) -> str:

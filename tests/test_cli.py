@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -274,6 +275,7 @@ def test_data_shows_the_splits():
     lines = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
     assert text.startswith("digits: 16x16, 1 channel, native side 8")
     assert lines["target"] == ["400", "5", "80"] and lines["holdout"] == ["250", "5", "50"]
+    assert re.search(r"near-duplicates \(SSIM > 0.95\): [1-9]\d* of 250 holdout images \(against 400", text)
     assert "in more than one split: 0" in text and "license: CC BY 4.0" in text and "source: UCI" in text
     faces = drlib("data lfw_subset --mode identity --side 16").stdout
     assert faces.startswith("lfw_subset: 16x16")

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from drlib.book import paper_items
+from drlib.book import measured, paper_items
 from drlib.book.layout import CHECKOUT, Book, Chapter, read_json, tree_hash, write_json
 from drlib.errors import UserError
 
@@ -61,6 +61,9 @@ def stage(book: Book, notebooks: Mapping[str, Any], *, notice: str = "", runs: M
     generated.mkdir()
     (generated / "chapters.md").write_text(_cards(book), encoding="utf-8")
     (generated / "tables_figures.md").write_text(paper_items.listing(book.chapters, runs), encoding="utf-8")
+    (generated / "measurements.md").write_text(
+        measured.listing(book.root / "benchmarks" / "results"), encoding="utf-8"
+    )
     _write_toc(book, staged)
     _write_config(book, staged, notice, runs)
     return staged

@@ -1,0 +1,90 @@
+"""The page of measurements: what ``benchmarks/results/*.json`` say, as Markdown tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def listing(folder: Path) -> str:
+    """The generated part of the page *Measurements*; ``folder`` holds the benchmarks' results."""
+    results = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
+    }
+    parts = [_speed(results)]
+    parts += [_jitter(results[name]) for name in sorted(results) if name.startswith("deep_inversion")]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(name: str, caption: str, header: list[str], rows: list[list[str]], made: str) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = f"````{{table}} {caption}\n:name: tab-{name}\n\n{text}\n````"
+    return f"{table}\n\n```{{container}} provenance\n{made}\n```"
+
+
+def _speed(results: dict[str, Any]) -> str:
+    rows = []
+    if frechet := results.get("frechet"):
+        rows.append(
+            [
+                f"Frechet distance, d = {frechet['d']:,}, n = {frechet['n']}",
+                "pytorch-fid",
+                f"{frechet['ratio']:,.0f}x",
+                f"{frechet['relative_difference']:.0e} relative",
+            ]
+        )
+    mi_face = results.get("mi_face", {"architectures": {}})
+    for name, row in mi_face["architectures"].items():
+        rows.append(
+            [
+                f"MI-Face on {name}, {mi_face['n']} images at 16x16, {mi_face['steps']} steps",
+                "the same, image by image",
+                f"{row['ratio']:.1f}x",
+                f"{row['largest_difference']:.0e} in a pixel",
+            ]
+        )
+    if not rows:
+        return ""
+    made = "Made by `make bench` · CPU seconds of one thread, both sides in one run · " + _conditions(results)
+    caption = "How many times faster than what one would use instead, and how far the results differ"
+    return _table("speed", caption, ["what", "against", "faster", "difference"], rows, made)
+
+
+def _jitter(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{row['ssim']:.3f}",
+            f"{row['holdout']:.3f}",
+            f"{row['gap']['mean']:+.3f} ({row['gap']['low']:+.3f} to {row['gap']['high']:+.3f})",
+            f"{row['coverage']:.2f}",
+            f"{row['confidence']:.2f}",
+        ]
+        for name, row in result["attacks"].items()
+    ]
+    differences = "; ".join(
+        f"{name}: {row['mean']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
+        for name, row in result["differences"].items()
+    )
+    seeds = ", ".join(map(str, result["seeds"]))
+    made = (
+        f"Made by `python benchmarks/bench_deep_inversion.py` · {result['data']} · "
+        f"{result['architecture']} · n = {result['n']}, m = {result['m']} · seeds {seeds} · "
+        f"{_conditions({'': result})}"
+    )
+    header = ["attack", "SSIM to target", "to holdout", "gap (95 %)", "coverage", "confidence"]
+    caption = (
+        f"Nearest-neighbor SSIM of pixel attacks, {result['n']} target images, {len(result['seeds'])} seeds"
+    )
+    table = _table(f"jitter-{result['n']}", caption, header, rows, made)
+    return f"{table}\n\nDifferences in SSIM, paired over seeds and images (95 %): {differences}."
+
+
+def _conditions(results: dict[str, Any]) -> str:
+    found = {}
+    for result in results.values():
+        found |= result["versions"]
+    devices = sorted({f"{result['device']}, {result['threads']} thread" for result in results.values()})
+    return f"{' and '.join(devices)} · " + ", ".join(f"{name} {version}" for name, version in found.items())
