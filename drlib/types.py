@@ -11,6 +11,7 @@ listed where it matters (``Attack``).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -155,21 +156,26 @@ class WhiteBox(BlackBox):
         std: Sequence[float],
         labels: Sequence[str],
         *,
-        shape: tuple[int, int, int],
+        shape: tuple[int, int, int] | None = None,
         architecture: str = "custom",
         device: str | torch.device = "cpu",
     ) -> WhiteBox:
         """Wrap a user's own checkpoint.
 
         ``module`` returns logits (n, len(labels)) for images normalized by ``mean`` and ``std`` (one
-        value per channel, in units of [0, 1] pixels). Raises ``UserError`` when the channels or the
-        number of outputs do not fit. ``drlib.training.preflight`` checks accuracy and pixel range.
+        value per channel, in units of [0, 1] pixels). ``shape`` is (c, h, w); without it, it is told from
+        the module if the module takes images of just one usual size. Raises ``UserError`` when the
+        channels or the number of outputs do not fit. ``drlib.training.preflight`` checks accuracy and
+        pixel range.
         """
-        channels = shape[0]
+        channels = len(mean) if shape is None else shape[0]
         if len(mean) != channels or len(std) != channels:
             raise UserError(
                 f"mean and std need one value per channel: {channels}, got {len(mean)} and {len(std)}"
             )
+        module = module.to(device).eval()
+        if shape is None:
+            shape = _only_shape(module, channels)
         spec = TargetSpec(architecture, tuple(shape), len(labels), has_batchnorm(module), tuple(labels))
         view = cls(Normalized(module, mean, std), spec, device)
         with torch.no_grad():
@@ -180,6 +186,27 @@ class WhiteBox(BlackBox):
                 f"expected (1, {len(labels)}): one logit per label"
             )
         return view
+
+
+USUAL_SIDES = (8, 16, 25, 28, 32, 48, 64, 96, 112, 128, 160, 224, 256)
+"""Image sides that are tried when a user's module does not come with its input shape."""
+
+
+def _only_shape(module: nn.Module, channels: int) -> tuple[int, int, int]:
+    """The one shape of usual size that the module takes."""
+    accepted = []
+    for side in USUAL_SIDES:
+        with torch.no_grad(), contextlib.suppress(RuntimeError, ValueError):
+            parameter = next(module.parameters(), torch.empty(0))
+            images = torch.full(
+                (1, channels, side, side), 0.5, device=parameter.device, dtype=parameter.dtype
+            )
+            if module(images).shape[0] == 1:
+                accepted.append(side)
+    if len(accepted) != 1:
+        found = "several image sizes" if accepted else "no usual image size"
+        raise UserError(f"the module takes {found}: give shape=(channels, height, width)")
+    return channels, accepted[0], accepted[0]
 
 
 def has_batchnorm(module: nn.Module) -> bool:

@@ -339,7 +339,10 @@ for name, number in (
 ):
     report.value(name, float(number))
 for name, value in order.items():
-    report.value(f"ssim_{name.lower().replace('-', '_')}", float(value))
+    word = name.lower().replace("-", "_")
+    report.value(f"ssim_{word}", float(value))
+    report.value(f"coverage_{word}", float(pick("SSIM", large).coverage[name]))
+    report.value(f"frechet_{word}", float(pick(frechet, large).value[name]))
 Markdown(
     f"""- **Direction with size.** {kept} of {known} directions are those of Table 2 (other images, other network; at equal size some of
   them change, see {{numref}}`fig-across-sizes`).

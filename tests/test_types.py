@@ -225,3 +225,20 @@ def test_errors_name_the_nearest_and_stay_on_one_line():
     assert str(error) == "unknown data set 'digit'; did you mean 'digits'? (allowed: digits, mnist)"
     assert nearest("zzz", ("digits",)) == ""
     assert str(UserError("two\n  lines")) == "two lines"
+
+
+def _fixed(side: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * (side - 2) ** 2, 3))
+
+
+def test_from_module_tells_the_shape_where_only_one_fits():
+    view = WhiteBox.from_module(_fixed(28), [0.5], [0.25], ["a", "b", "c"])
+    assert view.spec.shape == (1, 28, 28)
+    assert view.query(torch.rand(2, 1, 28, 28)).shape == (2, 3)
+
+
+def test_from_module_asks_for_the_shape_where_many_fit():
+    pooled = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3))
+    with pytest.raises(UserError, match="several image sizes: give shape="):
+        WhiteBox.from_module(pooled, [0.5], [0.25], ["a", "b", "c"])
+    assert WhiteBox.from_module(pooled, [0.5], [0.25], "abc", shape=(1, 20, 20)).spec.shape == (1, 20, 20)
