@@ -1,9 +1,10 @@
 """Running jobs on worker processes: two roles that never share a process, stoppable at any moment.
 
 ``data`` workers train targets and score reconstructions; they may load D_tar. ``attack`` workers run
-attacks and are guarded (see ``attacker``). A worker is a fresh interpreter, ``python -m MODULE STORE``, that
-reads one job a line and answers with one line; nothing is pickled. It uses one thread and ends when its
-parent does, also after ``kill -9``. A finished job is in the store before anything else hears of it.
+attacks and are guarded (see ``attacker``). A worker is a fresh interpreter, ``python -m MODULE STORE
+PARENT``, that reads one job a line and answers with one line; nothing is pickled. It uses one thread and
+ends when its parent does, also after ``kill -9``. A finished job is in the store before anything else
+hears of it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class Job:
 
 
 def serve(producers: dict[str, Producer], prepare: Callable[[str], None] | None = None) -> None:
-    """The life of a worker: answer jobs from standard input until it ends. ``sys.argv[1]`` is the store.
+    """The life of a worker: answer jobs from standard input until it ends.
+
+    ``sys.argv`` names the store and the parent's process: the parent may be gone before the imports
+    are done, so asking who the parent is would come too late.
 
     ``prepare(store root)`` runs once, after the imports and before the first job.
     """
@@ -67,7 +71,7 @@ def serve(producers: dict[str, Producer], prepare: Callable[[str], None] | None 
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints goes to standard error
     root = sys.argv[1]
@@ -121,7 +125,7 @@ class _Worker:
         package = str(Path(__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [package, *sys.path[:1], os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, store_root],
+            [sys.executable, "-m", module, store_root, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
