@@ -1,14 +1,21 @@
 """What runs in the attack's process: the guard, and the task target -> reconstruction.
 
 This module and all it imports know nothing of data sets or metrics. The process that runs it never
-loads D_tar or the holdout; ``install_guard`` makes an attempt to do so an ``AccessError``.
+loads D_tar or the holdout; ``install_guard`` makes an attempt to do so an ``AccessError``. While an attack
+runs, its process may not open anything in the store, start a process, rename or link a file.
+
+What remains possible, because it raises no audit event: opening a file through compiled code (safetensors
+and ``torch.UntypedStorage.from_file`` do) or relative to an open folder (``dir_fd``), and reading the
+interpreter's own memory. The guard stops mistakes and plain cheating, not a determined attacker.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +38,6 @@ from drlib.types import (
     balanced_labels,
 )
 
-READABLE_KINDS = ("target", "auxiliary", "reconstruction", "tmp")
-"""Kinds of artifacts that an attack's process may open (its own output among them)."""
-
 FORBIDDEN_MODULES = ("drlib.data", "drlib.tasks", "sklearn.datasets", "skimage.data")
 """Modules that load a data set."""
 
@@ -41,8 +45,36 @@ FORBIDDEN_FOLDERS = ("/sklearn/datasets/", "/skimage/data/")
 """Folders inside installed packages that hold the embedded data sets."""
 
 
+FORBIDDEN_EVENTS = (
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.link",
+    "os.posix_spawn",
+    "os.rename",
+    "os.symlink",
+    "os.system",
+    "pty.spawn",
+    "subprocess.Popen",
+)
+"""What an attack may not do while it runs: all ways around the check of a file's name."""
+
+_sealed = False
+
+
+@contextlib.contextmanager
+def sealed() -> Iterator[None]:
+    """The time in which an attack runs: with the guard installed, the store is closed to the process."""
+    global _sealed
+    _sealed = True
+    try:
+        yield
+    finally:
+        _sealed = False
+
+
 def install_guard(store_root: str | Path) -> None:
-    """Refuse, for the rest of this process, to open artifacts made from D_tar or to import a data set.
+    """Refuse, for the rest of this process, to import a data set; and what ``sealed`` blocks refuse.
 
     Raises ``AccessError`` inside the offending call. An audit hook cannot be removed again.
     """
@@ -51,13 +83,15 @@ def install_guard(store_root: str | Path) -> None:
     def guard(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             path = os.path.realpath(os.fsdecode(arguments[0]))
-            kind = path.removeprefix(root).split(os.sep)[0]
-            if path.startswith(root) and kind not in READABLE_KINDS:
-                raise AccessError(f"an attack may not open a '{kind}' artifact")
+            if _sealed and path.startswith(root):
+                kind = path.removeprefix(root).split(os.sep)[0]
+                raise AccessError(f"an attack may not open the store (here a '{kind}')")
             if any(folder in path for folder in FORBIDDEN_FOLDERS):
                 raise AccessError(f"an attack may not open the data set file {path}")
         elif event == "import" and arguments[0].startswith(FORBIDDEN_MODULES):
             raise AccessError(f"an attack may not import {arguments[0]}")
+        elif _sealed and event in FORBIDDEN_EVENTS:
+            raise AccessError(f"an attack may not call {event}")
 
     sys.addaudithook(guard)
 
@@ -92,8 +126,12 @@ def reconstruct(
     access = view(target_model(target.spec, target.tensors, target.data), attack)
     auxiliary = None if attack.knowledge.dataset == NO_DATA else parents["auxiliary"].tensors["images"]
     started = time.perf_counter()
-    result = attack.run(access, n=spec["n"], auxiliary=auxiliary, seed=spec["seed"], progress=progress)
-    _check_promises(result, spec["n"], access.spec.num_classes, attack)
+    before = _state(access)
+    with sealed():
+        result = attack.run(access, n=spec["n"], auxiliary=auxiliary, seed=spec["seed"], progress=progress)
+    if _state(access) != before:
+        raise UserError(f"{attack.title} did not leave the target model as it found it")
+    _check_promises(result, spec["n"], access.spec, attack)
     tensors = {"images": result.images, "loss_history": result.loss_history}
     if result.labels is not None:
         tensors["labels"] = result.labels
@@ -106,14 +144,29 @@ def reconstruct(
     return tensors, data
 
 
-def _check_promises(made: Reconstruction, n: int, num_classes: int, attack: Attack) -> None:
-    if len(made) != n:
-        raise UserError(f"{attack.title} returned {len(made)} images, asked for {n} (Definition 3.2)")
+def _state(access: BlackBox) -> list[Any]:
+    """What an attack must leave as it is: mode, parameters and buffers of a white box."""
+    if not isinstance(access, WhiteBox):
+        return []
+    tensors = access.model.state_dict().values()
+    return [access.model.training, *(float(tensor.double().sum()) for tensor in tensors)]
+
+
+def _check_promises(made: Reconstruction, n: int, spec: TargetSpec, attack: Attack) -> None:
+    if not isinstance(made, Reconstruction):
+        raise UserError(
+            f"{attack.title} returned a {type(made).__name__}, expected a drlib.types.Reconstruction"
+        )
+    if made.images.shape != (n, *spec.shape):
+        raise UserError(
+            f"{attack.title} returned images of shape {tuple(made.images.shape)}, "
+            f"asked for {(n, *spec.shape)} (Definition 3.2)"
+        )
     if (made.labels is not None) != attack.labeled:
         raise UserError(
             f"{attack.title} declares labeled={attack.labeled} but returned labels={made.labels is not None}"
         )
-    asked = balanced_labels(n, num_classes)
+    asked = balanced_labels(n, spec.num_classes)
     if made.labels is not None and not torch.equal(made.labels.sort().values, asked.sort().values):
         raise UserError(f"{attack.title} returned labels that are not the balanced ones it was asked for")
 

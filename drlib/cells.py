@@ -23,6 +23,8 @@ CONTROL_TITLES = {
     "holdout": "Holdout",
 }
 
+MAX_SEED = 2**31 - 1
+
 _EVALUATORS = ("lenet", "mlp", "convnet")
 
 
@@ -38,7 +40,7 @@ class Target(_Frozen):
     architecture: str = "convnet"
     width: float | None = None
     training: TrainSpec = TrainSpec()
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MAX_SEED)
 
     def evaluators(self) -> tuple[str, str]:
         """Two architectures other than the target's, to judge reconstructions with."""
@@ -58,7 +60,7 @@ class Cell(_Frozen):
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     n: int | None = Field(None, ge=1)
     equal_size: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MAX_SEED)
     extractor: str = "efficientnet_lite0"
 
     @property

@@ -31,10 +31,16 @@ class _Group(TyperGroup):
     """Turns errors that a user can mend into one line and an exit code."""
 
     def invoke(self, ctx: typer.Context) -> Any:
+        if store := os.environ.get("DRLIB_STORE"):  # notebooks run in another folder
+            os.environ["DRLIB_STORE"] = str(Path(store).expanduser().absolute())
         try:
             return super().invoke(ctx)
         except UserError as error:
             _say(f"error: {error}")
+            raise typer.Exit(2) from None
+        except OSError as error:  # a folder that is a file, a full disk, no permission
+            where = f": {error.filename}" if error.filename else ""
+            _say(f"error: {error.strerror or error}{where}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             _say("stopped; nothing finished is lost")

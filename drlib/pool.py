@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from drlib.errors import UserError
 from drlib.store import Artifact, Store
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ REPORT_SECONDS = 0.2
 """A worker tells its progress at most this often."""
 
 
-class JobFailed(RuntimeError):
-    """A worker raised; the message holds its traceback."""
+class JobFailed(UserError):
+    """A worker raised. The message is its last line and names the file that keeps the traceback."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def serve(producers: dict[str, Producer], prepare: Callable[[str], None] | None 
     for line in sys.stdin:
         try:
             answer = _carry_out(Job(**json.loads(line)), Store(root), producers, answers)
-        except Exception:
-            answer = {"error": traceback.format_exc()}
+        except Exception as error:
+            answer = {"error": _keep_traceback(error, root)}
         _say(answers, answer)
 
 
@@ -104,6 +105,15 @@ def _carry_out(job: Job, store: Store, producers: dict[str, Producer], answers: 
     made_with = provenance.record(measured)
     store.save(Artifact(job.key, job.kind, job.spec, keys, job.code, tensors, data, made_with))
     return {"seconds": measured.seconds}
+
+
+def _keep_traceback(error: Exception, root: str) -> str:
+    """Write the traceback to the store's folder ``failed``; the error in one line, and where to read more."""
+    path = Path(root) / "failed" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return f"{kind}{error} (traceback in {path})"
 
 
 def _say(answers: IO[str], message: dict[str, Any]) -> None:
@@ -145,7 +155,7 @@ class _Worker:
                 if "total" in message:
                     report(job, message["done"] / max(1, message["total"]))
                 elif "error" in message:
-                    raise JobFailed(f"{job.label} failed:\n{message['error']}")
+                    raise JobFailed(f"{job.label} failed: {message['error']}")
                 else:
                     return message["seconds"]
         except BrokenPipeError:

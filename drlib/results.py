@@ -126,7 +126,9 @@ def _frame(groups: Sequence[Sequence[Cell]], store: Store, profile: str) -> pand
     table = pandas.DataFrame([row for group in groups for row in _rows(group, store, profile)])
     if not len(table):
         return table
-    on = ["dataset", "model", "target_size", "seed", "metric"]
+    if "target_key" not in table:
+        return table
+    on = ["target_key", "metric"]
     ceiling = table[table.attack == CONTROL_TITLES["holdout"]].set_index(on)["coverage"].to_dict()
     table["coverage_holdout"] = [
         ceiling.get(row, math.nan) for row in table[on].itertuples(index=False, name=None)
@@ -268,6 +270,7 @@ def _sample_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
     }
     interval = paired_bootstrap(_per_image(scores, f"{metric}.values"))
     row = {
+        "reason": f"no interval: {interval.reason}" if interval.reason else "",
         "metric": metric,
         "value": means["distance"],
         "value_low": interval.low,
@@ -280,7 +283,8 @@ def _sample_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
         "coverage_chance": means["coverage_chance"],
         "value_equal": _mean([score.data[f"{metric}.equal.distance"] for score in scores]),
     }
-    return row | _gap(metric, scores)
+    gap = _gap(metric, scores)
+    return row | gap | {"reason": gap["reason"] or row["reason"]}
 
 
 def _gap(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
@@ -295,10 +299,12 @@ def _gap(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
     holdout = _per_image(scores, f"{metric}.holdout_m.values")
     sign = -1.0 if metric == "MSE" else 1.0
     differences = [sign * (a - b) for a, b in zip(target, holdout, strict=True)]
-    finite = [difference[np.isfinite(difference)] for difference in differences]
-    if sum(map(len, finite)) < sum(map(len, differences)):
-        row["reason"] = "gap over images that are no exact copies: PSNR of a copy is infinite"
-    interval = paired_bootstrap(finite)
+    if not all(np.isfinite(difference).all() for difference in differences):
+        row["reason"] = "no gap: PSNR of an exact copy is infinite (see SSIM and MSE)"
+        return row
+    interval = paired_bootstrap(differences)
+    if interval.reason:
+        row["reason"] = f"no interval: {interval.reason}"
     return row | {
         "value_holdout_m": float(np.mean(np.concatenate(holdout))),
         "gap": interval.mean,

@@ -195,7 +195,10 @@ class AttackedModel(ImageData):
         "what stands beside every attack", f"a list out of {', '.join(CONTROLS)}", default=CONTROLS
     )
     seed: int = _parameter(
-        "the first random seed (of target model and attack)", "a whole number from 0", ge=0
+        "the first random seed (of target model and attack)",
+        "a whole number from 0 to 2147483547",
+        ge=0,
+        le=2**31 - 101,
     )
     n: int | None = _parameter(
         "reconstructions per target; none: as many as target images", "a whole number from 1, or none",
@@ -332,7 +335,9 @@ class Metrics(ImageData):
 
     slug: ClassVar[str] = "metrics"
     target_size: int = _parameter("images in the target data set", "a whole number from 1", ge=1)
-    seed: int = _parameter("seed of the disturbances shown", "a whole number from 0", ge=0)
+    seed: int = _parameter(
+        "seed of the disturbances shown", "a whole number from 0 to 2147483547", ge=0, le=2**31 - 101
+    )
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 META, TENSORS = "artifact.json", "tensors.safetensors"
+NOT_ARTIFACTS = ("tmp", "damaged", "failed")
+"""Folders beside the kinds: writes in progress, what was set aside, tracebacks."""
 
 
 class DamagedArtifact(RuntimeError):
@@ -60,7 +62,7 @@ def artifact_key(kind: str, spec: dict[str, Any], parents: dict[str, str], code:
 def default_root() -> Path:
     """``$DRLIB_STORE``, or ``_build/store`` in the checkout that holds this package, or the user's cache."""
     if os.environ.get("DRLIB_STORE"):
-        return Path(os.environ["DRLIB_STORE"])
+        return Path(os.environ["DRLIB_STORE"]).expanduser().absolute()
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").exists():
         return checkout / "_build" / "store"
@@ -158,7 +160,7 @@ class Store:
     def ls(self) -> Iterator[dict[str, Any]]:
         """The metadata of every artifact, without its tensors; unreadable ones are skipped."""
         for path in sorted(self.root.glob(f"*/*/{META}")):
-            if path.parent.parent.name in ("tmp", "damaged"):
+            if path.parent.parent.name in NOT_ARTIFACTS:
                 continue
             try:
                 meta = json.loads(path.read_text(encoding="utf-8"))
@@ -171,7 +173,7 @@ class Store:
         """Check every artifact. Returns (sound, messages about the damaged ones, now set aside)."""
         sound, damaged = 0, []
         for folder in sorted(self.root.glob("*/*")):
-            if folder.parent.name in ("tmp", "damaged"):
+            if folder.parent.name in NOT_ARTIFACTS:
                 continue
             try:
                 self._meta(folder.parent.name, folder.name)

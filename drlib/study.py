@@ -105,8 +105,10 @@ def plan(cell: Cell) -> Plan:
     )
     for index, architecture in enumerate(target.evaluators(), start=1):
         made[f"evaluator_{index}"] = _evaluator_task(target, architecture)
+    splits = load_splits(target.data)
     for split in ("target", "holdout"):
-        made[f"features_{split}"] = _features_task(cell, split)
+        if len(getattr(splits, split)):
+            made[f"features_{split}"] = _features_task(cell, split)
     spec = {
         **_data(target),
         "size": target.size,
@@ -139,7 +141,8 @@ def _data(target: Target) -> dict[str, Any]:
     splits = load_splits(target.data)
     if _contents.get(target.data, (None, ""))[0] is not splits:
         _contents[target.data] = (splits, fingerprint_splits(splits))
-    return {"data": target.data.model_dump(), "content": _contents[target.data][1]}
+    classes = list(splits.classes)
+    return {"data": target.data.model_dump(), "content": _contents[target.data][1], "classes": classes}
 
 
 def target_task(target: Target) -> Task:
@@ -211,6 +214,7 @@ def run(
     jobs = missing_jobs([plan(cell) for cell in cells], store, reporter)
     if not jobs:
         return
+    store.root.mkdir(parents=True, exist_ok=True)  # an unusable folder is refused here, not by a worker
     with reporter.of(jobs):
         pool.run(
             jobs,
@@ -248,8 +252,9 @@ def missing_jobs(plans: Sequence[Plan], store: Store, reporter: Reporter) -> lis
         )
 
     for item in plans:
-        if item.reason is None:
-            visit(item.tasks["score"])
+        for task in item.tasks.values():
+            if task.kind != "features":  # only scores read features
+                visit(task)
     return sorted(jobs.values(), key=lambda job: _ORDER[job.kind])
 
 

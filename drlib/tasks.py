@@ -153,7 +153,7 @@ def _holdout(splits: Splits, n: int) -> tuple[Tensor, Tensor]:
 def class_cyclic(labels: Tensor, num_classes: int) -> Tensor:
     """Indices that take one image of each class in turn, as long as every class has one left."""
     per_class = [(labels == label).nonzero().flatten() for label in range(num_classes)]
-    rounds = min(len(indices) for indices in per_class)
+    rounds = min(len(indices) for indices in per_class)  # 0 where the data set has no holdout
     return torch.stack([indices[:rounds] for indices in per_class], dim=1).flatten()
 
 
@@ -277,10 +277,8 @@ def _frechet(
     """Frechet distance on every side; features of D_tar and of the holdout come from their own task."""
     name, equal = metric_name(spec["extractor"]), spec["equal_size"]
     features = extract(sides[""][0].images, spec["extractor"]).values
-    target, holdout = (
-        parents["features_target"].tensors["features"],
-        parents["features_holdout"].tensors["features"],
-    )
+    target = parents["features_target"].tensors["features"]
+    holdout = parents["features_holdout"].tensors["features"] if "features_holdout" in parents else target[:0]
     pairs = {
         "": (features, target),
         "equal": (features[:equal], target[:equal]),

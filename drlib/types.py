@@ -12,7 +12,9 @@ listed where it matters (``Attack``).
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -173,13 +175,18 @@ class WhiteBox(BlackBox):
             raise UserError(
                 f"mean and std need one value per channel: {channels}, got {len(mean)} and {len(std)}"
             )
-        module = module.to(device).eval()
+        if not all(math.isfinite(value) for value in (*mean, *std)):
+            raise UserError(f"mean and std must be finite, got {list(mean)} and {list(std)}")
+        module = copy.deepcopy(module).to(device).eval()  # the user's module stays as it is
         if shape is None:
             shape = _only_shape(module, channels)
         spec = TargetSpec(architecture, tuple(shape), len(labels), has_batchnorm(module), tuple(labels))
         view = cls(Normalized(module, mean, std), spec, device)
-        with torch.no_grad():
-            outputs = view.model(torch.full((1, *shape), 0.5, device=device))
+        try:
+            with torch.no_grad():
+                outputs = view.model(torch.full((1, *shape), 0.5, device=device))
+        except RuntimeError as error:
+            raise UserError(f"the module does not take images of shape {tuple(shape)}: {error}") from error
         if outputs.shape != (1, len(labels)):
             raise UserError(
                 f"the module returns {tuple(outputs.shape)} for one image, "

@@ -298,7 +298,9 @@ attempt("gradient for parameters", lambda: white.logits(images).sum().backward()
 # %% [markdown]
 # Python cannot hide an object from code in the same process, so these views guard against mistakes rather
 # than against malice. The wall is elsewhere: every attack runs in a process of its own, which never loads the
-# target data set, and in which opening it ends in an `AccessError`. We can stand in such a process and try:
+# target data set. While the attack runs, opening a data set or a stored result ends in an `AccessError`. (A
+# determined attacker could still get past that, through compiled code that opens files itself; the page
+# {doc}`design </book/design>` lists what remains.) We can stand in such a process and try:
 
 # %%
 cheat = """
@@ -312,7 +314,8 @@ for what, action in (
     ("open a score   ", lambda: open(store / "score" / "key" / "artifact.json")),
 ):
     try:
-        action()
+        with attacker.sealed():
+            action()
     except types.AccessError as error:
         print(f"{what}: AccessError: {error}")
 """

@@ -35,7 +35,7 @@ REFUSED = [
     ("run benchmark --profle smoke", "No such option: --profle (Possible options: --profile)"),
     ("run benchmark --profile labtop", "unknown profile 'labtop'; did you mean 'laptop'"),
     ("run benchmark -p sed=1", "unknown parameter of benchmark 'sed'; did you mean 'seed'"),
-    ("run benchmark -p seed=abc", "seed=abc is not allowed (allowed: a whole number from 0)"),
+    ("run benchmark -p seed=abc", "seed=abc is not allowed (allowed: a whole number from 0 to 2147483547)"),
     ("run benchmark -p seed", "write name=value"),
     ("run benchmark -p seed=1 -p seed=1", "-p seed is given twice"),
     ("run benchmark -y absent.yaml", "cannot read absent.yaml"),
@@ -384,3 +384,24 @@ def test_tables_on_a_terminal_keep_every_word():
     console.print(cli._rich_table(("name", "what"), [("a[b]", "[1, 2]"), ("x", "long " * 20)]))
     text = console.file.getvalue()
     assert "a[b]" in text and "[1, 2]" in text and text.count("long") == 20
+
+
+def test_an_unusable_store_is_one_line(tmp_path, monkeypatch):
+    occupied = tmp_path / "file"
+    occupied.write_text("not a folder")
+    monkeypatch.setenv("DRLIB_STORE", str(occupied))
+    done = drlib("run ten_minutes --profile smoke", 2)
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert str(occupied) in done.stderr
+
+
+def test_a_relative_store_is_one_folder_for_everything_that_is_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRLIB_STORE", "mine")
+    drlib("sections")
+    assert os.environ["DRLIB_STORE"] == str(tmp_path / "mine")
+
+
+def test_a_seed_out_of_range_is_refused_at_once():
+    done = drlib("run benchmark -p seed=99999999999999999999", 2)
+    assert "0 to 2147483547" in done.stderr and done.stderr.count("\n") == 1

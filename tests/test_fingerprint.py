@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
 import sys
 
@@ -36,6 +38,7 @@ def package(tmp_path, monkeypatch):
         importlib.invalidate_caches()
         fp._module.cache_clear()
         fp._digest.cache_clear()
+        fp._folder.cache_clear()
         return fp.fingerprint(importlib.import_module("pkg.main").Attack)
 
     return measure
@@ -73,6 +76,68 @@ def test_code_in_the_closure_matters(package, module, old, new):
     before = package()
     assert old in SOURCES[module]
     assert fp.code_hash(package(**{module: SOURCES[module].replace(old, new)})) != fp.code_hash(before)
+
+
+HIDDEN = {
+    "inside try": (
+        "try:\n    import zzz\nexcept ImportError:\n    def step(x):\n        return x\n",
+        "return x",
+        "return -x",
+    ),
+    "inside if": ("if True:\n    def step(x):\n        return x\n", "return x", "return -x"),
+    "extended table": (
+        "T = {}\ndef f(x):\n    return x\nT['a'] = f\ndef step(x):\n    return T['a'](x)\n",
+        "    return x\nT",
+        "    return -x\nT",
+    ),
+    "augmented": ("N = 1\nN += 5\ndef step(x):\n    return N * x\n", "N += 5", "N += 6"),
+    "relative import": ("from .far import unused\ndef step(x):\n    return unused() * x\n", "* x", "+ x"),
+    "import in a function": (
+        "def step(x):\n    from pkg.far import unused as u\n    return u() + x\n",
+        "+ x",
+        "- x",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_code_in_unusual_places_matters(package, name):
+    source, old, new = HIDDEN[name]
+    before = package(helper=source)
+    assert old in source
+    assert fp.code_hash(package(helper=source.replace(old, new))) != fp.code_hash(before)
+
+
+@pytest.mark.parametrize(
+    "how", ["from .far import unused", "from pkg.far import unused", "from . import far\nunused = far.unused"]
+)
+def test_what_is_imported_matters(package, how):
+    helper = f"{how}\ndef step(x):\n    return unused() * x\n"
+    before = package(helper=helper)
+    assert package(helper=helper, far=SOURCES["far"].replace("return 1", "return 2")) != before
+
+
+def test_a_helper_file_beside_an_outside_attack_matters(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "outside_attack.py").write_text(
+        "from outside_helper import paint\n\ndef run():\n    return paint()\n"
+    )
+    digests = []
+    for number in (1, 2):
+        (tmp_path / "outside_helper.py").write_text(f"def paint():\n    return {number}\n")
+        for cached in (fp._module, fp._digest, fp._folder):
+            cached.cache_clear()
+        importlib.invalidate_caches()
+        digests.append(fp.fingerprint(importlib.import_module("outside_attack").run))
+    assert "outside_helper.paint" in digests[0] and digests[0] != digests[1]
+
+
+def test_the_digest_is_the_same_on_every_python():
+    """Positions, contexts and empty fields differ between Python versions and are left out."""
+    node = ast.parse("def f(x: int = 1) -> str:\n    return f'{x!r}'").body[0]
+    text = repr(fp._canonical(node))
+    assert "type_params" not in text and "lineno" not in text and "ctx" not in text
+    assert hashlib.sha256(text.encode()).hexdigest()[:8] == "6f996c57"
 
 
 def test_a_reconstructions_code_holds_no_data_metric_or_report_code():

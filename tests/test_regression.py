@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ABSOLUTE = {"ssim": 0.03, "gap": 0.02, "best_gap": 0.02, "best_gap_p": 0.25, "coverage": 0.12}
 RELATIVE = {"fd": 0.01, "frechet": 0.08}
 EXACT = {"near_duplicates", "gaps_tested", "compared_directions"}
-LOOSE = {"gaps_found": 1.0, "same_direction": 2.0}
+LOOSE = {"gaps_found": 1.0, "same_direction": 2.0, "directions_turned": 3.0}
 
 
 def allowed(name: str, value: float) -> float:

@@ -83,8 +83,10 @@ def images(n=4, shape=(3, 8, 8)):
 def test_white_box_owns_the_normalization_freezes_and_switches_to_eval():
     module = net().train()
     view = white_box(module=module)
-    assert not module.training
-    assert not any(parameter.requires_grad for parameter in module.parameters())
+    assert not view.model.training
+    assert not any(parameter.requires_grad for parameter in view.model.parameters())
+    assert module.training and all(parameter.requires_grad for parameter in module.parameters())
+    module.eval()
     mean, std = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1), torch.tensor([0.5, 0.6, 0.7]).view(3, 1, 1)
     torch.testing.assert_close(view.logits(images()), module((images() - mean) / std))
     torch.testing.assert_close(view.query(images()), view.logits(images()).softmax(1))
@@ -123,6 +125,7 @@ def test_a_black_box_has_no_parameters():
         ({"mean": [0.5]}, "one value per channel: 3, got 1 and 3"),
         ({"std": [0.5, 0.0, 0.5]}, "std must be positive"),
         ({"labels": ["a", "b"]}, r"expected \(1, 2\)"),
+        ({"mean": [0.5, float("nan"), 0.5]}, "must be finite"),
     ],
 )
 def test_from_module_refuses_what_does_not_fit(changes, message):
