@@ -390,7 +390,7 @@ def test_an_unusable_store_is_one_line(tmp_path, monkeypatch):
     occupied = tmp_path / "file"
     occupied.write_text("not a folder")
     monkeypatch.setenv("DRLIB_STORE", str(occupied))
-    done = drlib("run ten_minutes --profile smoke", 2)
+    done = drlib("run ten_minutes --profile smoke -p seed=404", 2)  # a seed that no earlier run has built
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert str(occupied) in done.stderr
 
