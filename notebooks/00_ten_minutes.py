@@ -91,13 +91,17 @@ attacked = {
     if not cell.is_control and study.explain_unsupported(cell) is None
 }
 made = {title: results.reconstruction(cell) for title, cell in attacked.items()}
+confident = {
+    title: results.score(cell).tensors["Confidence.values"][:10] > 0.9 for title, cell in attacked.items()
+}
+sure = ", ".join(f"{int(shown.sum())} of {len(shown)} by {title}" for title, shown in confident.items())
 report.figure(
     plots.image_rows({title: rec.images[:10] for title, rec in made.items()}),
     id="three-attacks",
     alt="One row of ten reconstructions for each attack. MI-Face returns noise; DeepDream smooth blots, much "
     "the same for each class; DeepInversion shapes that resemble handwritten digits.",
-    caption="Ten reconstructions of each attack, two of each class. The model is sure of the class of every one of them, "
-    "also of those that you cannot read.",
+    caption="Ten reconstructions of each attack, two of each class. The model gives its class a probability above 0.9 to "
+    f"{sure}, also of those that you cannot read.",
     provenance=made_by,
 )
 confidence = table[(table.metric == "Confidence") & (table.kind == "attack")].set_index("attack").value
