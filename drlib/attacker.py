@@ -1,36 +1,36 @@
-"""What runs in the attack's process: the guard, and the task target -> reconstruction.
+"""What runs in an attack's process: the tasks target -> prepared -> reconstruction, behind the wall.
 
-This module and all it imports know nothing of data sets or metrics. The process that runs it never
-loads D_tar or the holdout; ``install_guard`` makes an attempt to do so an ``AccessError``. While an attack
-runs, its process may not open anything in the store, start a process, rename or link a file.
-
-What remains possible, because it raises no audit event: opening a file through compiled code (safetensors
-and ``torch.UntypedStorage.from_file`` do) or relative to an open folder (``dir_fd``), and reading the
-interpreter's own memory. The guard stops mistakes and plain cheating, not a determined attacker.
+This module and all it imports know nothing of data sets or metrics. The process that runs it never loads
+D_tar or the holdout. While an attack runs, it is sealed (module ``guard``). A black-box attack gets its
+answers from a process of its own (module ``box``), so that its process holds no parameter of the target.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
+import functools
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from drlib import attacks, models, pool
+from drlib import attacks, guard, pool, surrogate
+from drlib.box import RemoteBox
 from drlib.errors import UserError
 from drlib.provenance import default_device
+from drlib.store import Artifact
+from drlib.stored_model import description_of, restore, target_spec
 from drlib.types import (
-    NO_DATA,
-    WHITE_BOX,
-    AccessError,
+    BLACK_BOX,
+    DYNAMIC,
+    PREPARE_SEED,
     Attack,
+    Auxiliary,
     BlackBox,
+    Gradients,
+    NoAccess,
+    Prepared,
     Progress,
     Reconstruction,
     TargetSpec,
@@ -38,99 +38,93 @@ from drlib.types import (
     balanced_labels,
 )
 
-FORBIDDEN_MODULES = ("drlib.data", "drlib.tasks", "sklearn.datasets", "skimage.data")
-"""Modules that load a data set."""
-
-FORBIDDEN_FOLDERS = ("/sklearn/datasets/", "/skimage/data/")
-"""Folders inside installed packages that hold the embedded data sets."""
+Made = tuple[dict[str, Tensor], dict[str, Any]]
 
 
-FORBIDDEN_EVENTS = (
-    "os.exec",
-    "os.fork",
-    "os.forkpty",
-    "os.link",
-    "os.posix_spawn",
-    "os.rename",
-    "os.symlink",
-    "os.system",
-    "pty.spawn",
-    "subprocess.Popen",
-)
-"""What an attack may not do while it runs: all ways around the check of a file's name."""
-
-_sealed = False
+@functools.cache
+def _remote_box(store_root: str) -> RemoteBox:
+    """This process's box; started once, before the first black-box attack is sealed."""
+    return RemoteBox(store_root)
 
 
-@contextlib.contextmanager
-def sealed() -> Iterator[None]:
-    """The time in which an attack runs: with the guard installed, the store is closed to the process."""
-    global _sealed
-    _sealed = True
-    try:
-        yield
-    finally:
-        _sealed = False
+def _create(spec: dict[str, Any]) -> Attack:
+    with guard.sealed():  # a foreign module's own statements run here
+        return attacks.create(spec["attack"], spec["hyperparameters"])
 
 
-def install_guard(store_root: str | Path) -> None:
-    """Refuse, for the rest of this process, to import a data set; and what ``sealed`` blocks refuse.
-
-    Raises ``AccessError`` inside the offending call. An audit hook cannot be removed again.
-    """
-    root = os.path.realpath(store_root) + os.sep
-
-    def guard(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
-            path = os.path.realpath(os.fsdecode(arguments[0]))
-            if _sealed and path.startswith(root):
-                kind = path.removeprefix(root).split(os.sep)[0]
-                raise AccessError(f"an attack may not open the store (here a '{kind}')")
-            if any(folder in path for folder in FORBIDDEN_FOLDERS):
-                raise AccessError(f"an attack may not open the data set file {path}")
-        elif event == "import" and arguments[0].startswith(FORBIDDEN_MODULES):
-            raise AccessError(f"an attack may not import {arguments[0]}")
-        elif _sealed and event in FORBIDDEN_EVENTS:
-            raise AccessError(f"an attack may not call {event}")
-
-    sys.addaudithook(guard)
-
-
-def target_model(spec: dict[str, Any], tensors: dict[str, Tensor], data: dict[str, Any]) -> WhiteBox:
-    """Rebuild the white-box view of a stored target model."""
-    shape = tuple(data["shape"])
-    model = models.build(
-        spec["architecture"], shape=shape, num_classes=data["num_classes"], width=spec["width"]
-    )
-    model.load_state_dict(tensors, strict=True)
-    model.to(memory_format=torch.channels_last)
-    facts = TargetSpec(
-        spec["architecture"], shape, data["num_classes"], data["has_batchnorm"], tuple(data["classes"])
-    )
-    return WhiteBox(model, facts, default_device())
-
-
-def view(white_box: WhiteBox, attack: Attack) -> BlackBox:
+def view(attack: Attack, parents: Mapping[str, Artifact]) -> BlackBox:
     """The access that the attack's knowledge grants, and no more."""
-    if attack.knowledge.model == WHITE_BOX:
+    dynamic = attack.knowledge.training == DYNAMIC
+    if attack.knowledge.model == BLACK_BOX:
+        box = _remote_box(parents.closed[0])
+        if dynamic:
+            return box.update(parents.address("update"), parents.address("target"))
+        return box.black_box(parents.address("target"))
+    white_box = restore(parents["target"])
+    if not dynamic:
         return white_box
-    return BlackBox(white_box.query, white_box.spec, white_box.device)
+    observed = parents["gradients"]
+    return Gradients(
+        white_box.model, white_box.spec, observed.tensors, observed.data["batch_size"], white_box.device
+    )
 
 
-def reconstruct(
-    spec: dict[str, Any], parents: dict[str, Any], progress: Progress
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def prepare(spec: dict[str, Any], parents: Mapping[str, Artifact], progress: Progress) -> Made:
+    """The first stage of an attack: priors, shadow models. Its data say which auxiliary split it saw."""
+    attack = _create(spec)
+    if attack.prior_sees_target:
+        access: BlackBox | NoAccess = view(attack, parents)
+    else:
+        access = NoAccess(target_spec(spec["target"]), default_device())
+    auxiliary = _auxiliary(attack, parents)
+    before = _state(access)
+
+    def stage() -> Prepared:
+        generator = torch.Generator().manual_seed(spec["seed"] + PREPARE_SEED)
+        return attack.prepare(access, auxiliary, generator=generator, progress=progress)
+
+    made, enforced = guard.run_sealed(stage, getattr(parents, "closed", ()))
+    _check_left_as_found(attack, access, before)
+    if not isinstance(made, dict) or not all(isinstance(value, Tensor) for value in made.values()):
+        raise UserError(f"{attack.title}: prepare() must return a dictionary of tensors")
+    split = parents["auxiliary"].data if auxiliary is not None else {}
+    data = {
+        "queries": access.queries,
+        "gradient_calls": access.gradient_calls,
+        "trained_on": split,
+        "enforced_by": enforced,
+    }
+    return {name: value.detach().cpu() for name, value in made.items()}, data
+
+
+def _auxiliary(attack: Attack, parents: Mapping[str, Artifact]) -> Auxiliary | None:
+    """The auxiliary data that the attack is granted; labels only if it declares that it needs them."""
+    if "auxiliary" not in parents:
+        return None
+    tensors = parents["auxiliary"].tensors
+    return Auxiliary(tensors["images"], tensors["labels"] if attack.auxiliary_labels else None)
+
+
+def reconstruct(spec: dict[str, Any], parents: Mapping[str, Artifact], progress: Progress) -> Made:
     """Run one attack on one stored target: (tensors, data) of the reconstruction artifact."""
-    attack = attacks.create(spec["attack"], spec["hyperparameters"])
-    target = parents["target"]
-    access = view(target_model(target.spec, target.tensors, target.data), attack)
-    auxiliary = None if attack.knowledge.dataset == NO_DATA else parents["auxiliary"].tensors["images"]
+    attack = _create(spec)
+    access = view(attack, parents)
+    prepared = parents["prepared"].tensors if "prepared" in parents else None
     started = time.perf_counter()
     before = _state(access)
-    with sealed():
-        result = attack.run(access, n=spec["n"], auxiliary=auxiliary, seed=spec["seed"], progress=progress)
-    if _state(access) != before:
-        raise UserError(f"{attack.title} did not leave the target model as it found it")
+
+    def stage() -> Reconstruction:
+        return attack.reconstruct(
+            access,
+            prepared,
+            n=spec["n"],
+            labels=balanced_labels(spec["n"], access.spec.num_classes),
+            generator=torch.Generator().manual_seed(spec["seed"]),
+            progress=progress,
+        )
+
+    result, enforced = guard.run_sealed(stage, getattr(parents, "closed", ()))
+    _check_left_as_found(attack, access, before)
     _check_promises(result, spec["n"], access.spec, attack)
     tensors = {"images": result.images, "loss_history": result.loss_history}
     if result.labels is not None:
@@ -140,16 +134,48 @@ def reconstruct(
         "queries": result.queries,
         "gradient_calls": result.gradient_calls,
         "group_size": result.group_size,
+        "facts": {name: float(value) for name, value in result.facts.items()},
+        "enforced_by": enforced,
     }
     return tensors, data
 
 
-def _state(access: BlackBox) -> list[Any]:
+def make_surrogate(spec: dict[str, Any], parents: Mapping[str, Artifact], progress: Progress) -> Made:
+    """A white box made of queries: (parameters, data with its agreement and what it cost)."""
+    access = _remote_box(parents.closed[0]).black_box(parents.address("target"))
+    auxiliary = Auxiliary(parents["auxiliary"].tensors["images"]) if "auxiliary" in parents else None
+
+    def stage() -> surrogate.Surrogate:
+        return surrogate.make(
+            access,
+            auxiliary,
+            surrogate.SurrogateSpec(**spec["surrogate"]),
+            generator=torch.Generator().manual_seed(spec["seed"] + PREPARE_SEED),
+            progress=progress,
+        )
+
+    made, enforced = guard.run_sealed(stage, parents.closed)
+    data = {
+        "model": description_of(made.white_box.spec),
+        "agreement": made.agreement,
+        "queries": access.queries,
+        "facts": made.facts,
+        "enforced_by": enforced,
+    }
+    return {name: value.cpu() for name, value in made.white_box.model.state_dict().items()}, data
+
+
+def _state(access: BlackBox | NoAccess) -> list[Any]:
     """What an attack must leave as it is: mode, parameters and buffers of a white box."""
     if not isinstance(access, WhiteBox):
         return []
     tensors = access.model.state_dict().values()
     return [access.model.training, *(float(tensor.double().sum()) for tensor in tensors)]
+
+
+def _check_left_as_found(attack: Attack, access: BlackBox | NoAccess, before: list[Any]) -> None:
+    if _state(access) != before:
+        raise UserError(f"{attack.title} did not leave the target model as it found it")
 
 
 def _check_promises(made: Reconstruction, n: int, spec: TargetSpec, attack: Attack) -> None:
@@ -171,12 +197,7 @@ def _check_promises(made: Reconstruction, n: int, spec: TargetSpec, attack: Atta
         raise UserError(f"{attack.title} returned labels that are not the balanced ones it was asked for")
 
 
-def _guarded(store_root: str) -> None:
-    loaded = [name for name in FORBIDDEN_MODULES if name in sys.modules]
-    if loaded:
-        raise AccessError(f"an attack's process must not have loaded {', '.join(loaded)}")
-    install_guard(store_root)
-
-
 if __name__ == "__main__":
-    pool.serve({"reconstruction": reconstruct}, _guarded)
+    pool.serve(
+        {"prepared": prepare, "reconstruction": reconstruct, "surrogate": make_surrogate}, guard.install
+    )

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from drlib import attacks
 from drlib.errors import UserError, unknown
 
-ARCHITECTURES = ("convnet", "lenet", "mlp", "vgg16", "resnet18", "mobilenet_v2")
+ARCHITECTURES = ("convnet", "lenet", "mlp", "homogeneous_mlp", "vgg16", "resnet18", "mobilenet_v2")
 
 LARGEST_TARGET = {("digits", "class"): 400, ("lfw_subset", "class"): 80, ("lfw_subset", "identity"): 100}
 """Images in the target split of the bundled data sets, by name and mode."""
@@ -62,6 +62,22 @@ def check_hyperparameters(attack: str, values: Mapping[str, Any]) -> None:
             check_type(f"{attack}: {name}", kind, value)
 
 
+def is_dynamic(attack: str) -> bool:
+    """True if the attack's declared knowledge is of a dynamic target."""
+    declared = _declarations(attack).get("knowledge")
+    return declared is not None and "DYNAMIC" in ast.unparse(declared)
+
+
+def has_prior(attack: str) -> bool:
+    """True if samples can be drawn from the attack's prior (``prior_samples`` is defined)."""
+    return "prior_samples" in _methods(attack)
+
+
+def has_unconditional(attack: str) -> bool:
+    """True if the attack has a setting that ignores what it is conditioned on."""
+    return "conditional" in (_fields(attack) or {})
+
+
 def check_type(what: str, kind: Any, value: Any) -> None:
     """Raise ``UserError`` unless ``value`` is strictly of the type ``kind``: "3" and true are no numbers."""
     try:
@@ -93,25 +109,45 @@ def _source(module: str) -> ast.Module | None:
     return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
 
 
-def _fields(attack: str) -> dict[str, ast.expr] | None:
-    """Annotations of an attack's hyperparameters by name; None if its class inherits from another attack."""
+def _class(attack: str) -> ast.ClassDef | None:
+    """The source of an attack's class."""
     module, colon, cls = attack.partition(":")
     source = _source(module if colon else f"drlib.attacks.{attack}")
     for node in source.body if source else ():
-        if not isinstance(node, ast.ClassDef) or (
-            node.name != cls if colon else not _is_named(node.body, attack)
-        ):
-            continue
-        if [ast.unparse(base).split(".")[-1] for base in node.bases] != ["Attack"]:
-            return None
-        return {
-            item.target.id: item.annotation
-            for item in node.body
-            if isinstance(item, ast.AnnAssign)
-            and isinstance(item.target, ast.Name)
-            and "ClassVar" not in ast.unparse(item.annotation)
-        }
+        if isinstance(node, ast.ClassDef) and (node.name == cls if colon else _is_named(node.body, attack)):
+            return node
     return None
+
+
+def _fields(attack: str) -> dict[str, ast.expr] | None:
+    """Annotations of an attack's hyperparameters by name; None if its class inherits from another attack."""
+    node = _class(attack)
+    if node is None or [ast.unparse(base).split(".")[-1] for base in node.bases] != ["Attack"]:
+        return None
+    return {
+        item.target.id: item.annotation
+        for item in node.body
+        if isinstance(item, ast.AnnAssign)
+        and isinstance(item.target, ast.Name)
+        and "ClassVar" not in ast.unparse(item.annotation)
+    }
+
+
+def _declarations(attack: str) -> dict[str, ast.expr]:
+    """What an attack's class itself assigns, by name."""
+    node = _class(attack)
+    found: dict[str, ast.expr] = {}
+    for item in node.body if node else ():
+        if isinstance(item, ast.AnnAssign) and item.value is not None:
+            found[ast.unparse(item.target)] = item.value
+        elif isinstance(item, ast.Assign):
+            found |= {ast.unparse(target): item.value for target in item.targets}
+    return found
+
+
+def _methods(attack: str) -> set[str]:
+    node = _class(attack)
+    return {item.name for item in node.body if isinstance(item, ast.FunctionDef)} if node else set()
 
 
 def _is_named(body: Iterable[ast.stmt], name: str) -> bool:

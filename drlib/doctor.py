@@ -129,6 +129,21 @@ def store() -> Finding:
     return Finding("ok", "store", says)
 
 
+def wall() -> Finding:
+    """What keeps a running attack away from the stored images and models."""
+    from drlib import landlock
+
+    version = landlock.version()
+    if version:
+        return Finding("ok", "wall", f"attacks run behind Landlock (version {version}) and an audit hook")
+    return Finding(
+        "warn",
+        "wall",
+        "this system has no Landlock: attacks run behind an audit hook, which compiled code can pass",
+        "nothing, unless you run attacks that you do not trust",
+    )
+
+
 def features() -> Finding:
     from drlib.metrics.features import available
 
@@ -208,6 +223,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     torch_pair,
     device,
     store,
+    wall,
     features,
     inception,
     kernel,

@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-NEUTRAL = frozenset({"drlib.errors", "drlib.attacks"})
-"""Modules that word messages or look attacks up by name: they cannot change a result."""
+NEUTRAL = frozenset(
+    {"drlib.errors", "drlib.attacks", "drlib.guard", "drlib.landlock", "drlib.box", "drlib.pool"}
+)
+"""Modules that word messages, look attacks up by name or only stand between processes: they cannot change
+a result."""
 
 Symbol = tuple[str, str]
 

@@ -10,6 +10,8 @@ Every model is ``head(body(x))``: ``body`` returns the penultimate features (n, 
   For tests and laptops.
 - ``lenet``: the sigmoid LeNet of gradient matching (Zhu et al. 2019): 5x5 convolutions with strides 2, 2, 1.
 - ``mlp``: two hidden ReLU layers.
+- ``homogeneous_mlp``: the same without biases except in the first layer, whose parameters start 10,000 times
+  smaller than a standard normal (Haim et al. 2022): what Bias-Rec attacks.
 - ``vgg16``: Simonyan and Zisserman 2015 with BatchNorm; a linear classifier on the pooled map, as usual for
   small images.
 - ``resnet18``: He et al. 2016 with the 3x3 stem without pooling that is usual for small images.
@@ -25,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from drlib.errors import UserError, unknown
-from drlib.types import has_batchnorm
+from drlib.probe import has_batchnorm
 
 __all__ = [
     "ARCHITECTURES",
@@ -37,8 +39,16 @@ __all__ = [
     "has_batchnorm",
 ]
 
-FIRST_CHANNELS = {"convnet": 16, "lenet": 12, "mlp": 256, "vgg16": 64, "resnet18": 64, "mobilenet_v2": 32}
-"""Channels of the first stage (units of the hidden layers, for ``mlp``) at ``width=1``."""
+FIRST_CHANNELS = {
+    "convnet": 16,
+    "lenet": 12,
+    "mlp": 256,
+    "homogeneous_mlp": 1000,
+    "vgg16": 64,
+    "resnet18": 64,
+    "mobilenet_v2": 32,
+}
+"""Channels of the first stage (units of the hidden layers, for the perceptrons) at ``width=1``."""
 
 ARCHITECTURES = tuple(FIRST_CHANNELS)
 DEFAULT_WIDTH = dict.fromkeys(ARCHITECTURES, 1.0)
@@ -50,11 +60,13 @@ MIN_SIDE, MAX_SIDE = 8, 64
 class Classifier(nn.Module):
     """``head(body(x))``: features (n, d), then logits (n, K)."""
 
-    def __init__(self, body: nn.Module, features: int, num_classes: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, body: nn.Module, features: int, num_classes: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
         super().__init__()
         self.body = body
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(features, num_classes)
+        self.head = nn.Linear(features, num_classes, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.dropout(self.body(images)))
@@ -160,6 +172,16 @@ def _mlp(channels: int, side: int, num_classes: int, width: float) -> Classifier
     pixels = channels * side * side
     layers = [nn.Flatten(), nn.Linear(pixels, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
     return Classifier(nn.Sequential(*layers), hidden, num_classes)
+
+
+def _homogeneous_mlp(channels: int, side: int, num_classes: int, width: float) -> Classifier:
+    hidden = _scaled(FIRST_CHANNELS["homogeneous_mlp"], width)
+    first = nn.Linear(channels * side * side, hidden)
+    for parameter in first.parameters():
+        nn.init.normal_(parameter, std=1e-4)
+    second = nn.Linear(hidden, hidden, bias=False)
+    body = nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU())
+    return Classifier(body, hidden, num_classes, bias=False)
 
 
 def _vgg16(channels: int, side: int, num_classes: int, width: float) -> Classifier:
@@ -274,6 +296,7 @@ _BUILDERS = {
     "convnet": _convnet,
     "lenet": _lenet,
     "mlp": _mlp,
+    "homogeneous_mlp": _homogeneous_mlp,
     "vgg16": _vgg16,
     "resnet18": _resnet18,
     "mobilenet_v2": _mobilenet_v2,

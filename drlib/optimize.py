@@ -59,7 +59,7 @@ class Meter:
         self.queries, self.gradient_calls = self._counts()
 
     def _counts(self) -> tuple[int, int]:
-        return self.access.queries, getattr(self.access, "gradient_calls", 0)
+        return self.access.queries, self.access.gradient_calls
 
     def read(self) -> dict[str, Any]:
         queries, gradient_calls = self._counts()

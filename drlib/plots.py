@@ -141,37 +141,70 @@ def gaps(table: pandas.DataFrame, metric: str) -> Figure:
     return fig
 
 
-def against_size(
-    table: pandas.DataFrame, metric: str, value: str = "value", axis: Axes | None = None
-) -> Axes:
-    """One line per attack and dashed ones for the controls, against the target size; bars are intervals."""
-    axis = axis or plt.subplots(figsize=(WIDTH / 2, 3))[1]
+def against_size(table: pandas.DataFrame, metric: str) -> Figure:
+    """One panel per attack: the metric against the target size, as measured and at equal size.
+
+    Gray lines are the same in every panel: the holdout and noise, as measured. Bars are intervals. For
+    attacks on an update, the size is that of the training set before it, and the controls are the update's.
+    """
     shown = table[table.metric == metric]
-    for index, name in enumerate(dict.fromkeys(shown.attack)):
-        rows = shown[shown.attack == name].sort_values("target_size")
-        control = rows.kind.iloc[0] == "control"
-        errors = np.stack([rows[value] - rows.value_low, rows.value_high - rows[value]])
-        axis.errorbar(
-            rows.target_size,
-            rows[value],
-            yerr=errors if value == "value" and np.isfinite(errors).all() else None,
-            label=name,
-            color=f"C{index}" if not control else str(0.25 + 0.15 * (index % 4)),
-            ls="--" if control else "-",
-            marker="" if control else "o",
-            ms=4,
-            lw=1.2,
-            capsize=2,
-        )
-    axis.set_xscale("log")
-    axis.set_xticks(
-        sorted(shown.target_size.unique()), [str(size) for size in sorted(shown.target_size.unique())]
+    names = list(dict.fromkeys(shown[shown.kind == "attack"].attack))
+    columns = min(5, len(names))
+    rows = -(-len(names) // columns)
+    fig, axes = plt.subplots(
+        rows, columns, figsize=(WIDTH + 0.6, 1.75 * rows + 0.5), sharex=True, sharey=True, squeeze=False
     )
-    axis.minorticks_off()
-    axis.set_xlabel("target images")
-    axis.set_ylabel(metric)
-    sns.despine(ax=axis)
-    return axis
+    sizes = sorted(shown.target_size.unique())
+    for axis, name in zip(axes.flat, names, strict=False):
+        part = shown[shown.attack == name].sort_values("target_size")
+        update = part.reconstructs.iloc[0] == "update images"
+        for control, style in (("Holdout", "-"), ("Noise", ":")):
+            other = shown[shown.attack == (f"{control} (update)" if update else control)]
+            other = other.sort_values("target_size")
+            axis.plot(other.target_size, other.value, color="0.6", ls=style, lw=1.1, label=control)
+        errors = np.stack([part.value - part.value_low, part.value_high - part.value])
+        bars = errors if np.isfinite(errors).all() else None
+        axis.errorbar(part.target_size, part.value, bars, color="C0", marker="o", ms=3, lw=1.3, capsize=2,
+                      label="as measured")  # fmt: skip
+        axis.plot(part.target_size, part.value_equal, color="C1", ls="--", lw=1.3, label="at equal size")
+        axis.set_title(name, fontsize=8.5)
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.minorticks_off()
+    for axis in axes.flat[len(names) :]:
+        axis.set_axis_off()
+    fig.supxlabel("target images", fontsize=9)
+    fig.supylabel(metric, fontsize=9)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    sns.despine(fig)
+    return fig
+
+
+def convergence(curve: pandas.DataFrame, metric: str) -> Figure:
+    """One panel per scaled hyperparameter: the value against its setting, the profile's own marked.
+
+    ``curve`` is of one attack, from ``drlib.convergence.curves``. Bars are intervals; one seed is said.
+    """
+    parts = list(curve.groupby("scaled", sort=False))
+    fig, axes = plt.subplots(
+        1, len(parts), figsize=(max(3.6, 3.4 * len(parts)), 2.7), sharey=True, squeeze=False
+    )
+    for axis, (name, part) in zip(axes[0], parts, strict=True):
+        errors = np.stack([part.value - part.low, part.high - part.value])
+        whole = np.isfinite(errors).all()
+        bars = errors if whole else None
+        axis.errorbar(part.setting, part.value, bars, marker="o", ms=4, lw=1.4, capsize=3)
+        usual = part[part.multiple == 1].setting.iloc[0]
+        axis.axvline(usual, color="0.6", lw=0.8, ls=":", zorder=0)
+        axis.set_xscale("log")
+        axis.set_xticks(part.setting.tolist(), [f"{value:g}" for value in part.setting])
+        axis.minorticks_off()
+        seeds = part.seeds.iloc[0]
+        axis.set_xlabel(f"{name} ({seeds} seed{'s' if seeds > 1 else ''})")
+    axes[0][0].set_ylabel(metric)
+    sns.despine(fig)
+    return fig
 
 
 def class_examples(split: Split, per_class: int = 2) -> Tensor:

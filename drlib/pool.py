@@ -1,7 +1,8 @@
-"""Running jobs on worker processes: two roles that never share a process, stoppable at any moment.
+"""Running jobs on worker processes: roles that never share a process, stoppable at any moment.
 
 ``data`` workers train targets and score reconstructions; they may load D_tar. ``attack`` workers run
-attacks and are guarded (see ``attacker``). A worker is a fresh interpreter, ``python -m MODULE STORE
+attacks and are guarded (see ``guard``); ``black_box`` workers do so too and never hold a parameter of a
+target. A worker is a fresh interpreter, ``python -m MODULE STORE
 PARENT``, that reads one job a line and answers with one line; nothing is pickled. It uses one thread and
 ends when its parent does, also after ``kill -9``. A finished job is in the store before anything else
 hears of it.
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from drlib.types import Progress
 
     Producer = Callable[
-        [dict[str, Any], dict[str, Artifact], Progress], tuple[dict[str, Tensor], dict[str, Any]]
+        [dict[str, Any], Mapping[str, Artifact], Progress], tuple[dict[str, Tensor], dict[str, Any]]
     ]
 
 REPORT_SECONDS = 0.2
@@ -45,7 +46,10 @@ class JobFailed(UserError):
 
 @dataclass(frozen=True)
 class Job:
-    """A task as it travels to a worker: plain values only. ``parents`` maps a name to (kind, key)."""
+    """A task as it travels to a worker: plain values only. ``parents`` maps a name to (kind, key).
+
+    ``closed``: files and folders that an attack may not open, the data set's.
+    """
 
     kind: str
     key: str
@@ -55,26 +59,70 @@ class Job:
     role: str
     label: str
     waits_for: frozenset[str] = field(default_factory=frozenset)
+    closed: tuple[str, ...] = ()
+
+
+class Parents(Mapping[str, Artifact]):
+    """A job's parents by name. Each is read when it is first asked for: what nobody asks for is never
+    in this process. ``address`` is where one lies, ``closed`` what an attack may not open."""
+
+    def __init__(self, store: Store, addresses: Mapping[str, tuple[str, str]], closed: Iterable[str]) -> None:
+        self.store = store
+        self.closed = (str(store.root), *closed)
+        self._addresses = dict(addresses)
+        self._loaded: dict[str, Artifact] = {}
+
+    def __getitem__(self, name: str) -> Artifact:
+        if name not in self._loaded:
+            self._loaded[name] = self.store.load(*self._addresses[name])
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._addresses)
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._addresses
+
+    def address(self, name: str) -> tuple[str, str]:
+        """(kind, key) of a parent that is not read here."""
+        kind, key = self._addresses[name]
+        return kind, key
 
 
 # --- in the worker -------------------------------------------------------------------------------------
 
 
-def serve(producers: dict[str, Producer], prepare: Callable[[str], None] | None = None) -> None:
-    """The life of a worker: answer jobs from standard input until it ends.
+def become_worker() -> None:
+    """One thread, deaf to Ctrl-C (the parent decides when to stop), gone when the parent is.
 
-    ``sys.argv`` names the store and the parent's process: the parent may be gone before the imports
-    are done, so asking who the parent is would come too late.
-
-    ``prepare(store root)`` runs once, after the imports and before the first job.
+    ``sys.argv[2]`` names the parent: it may be gone before the imports are done, so asking who the
+    parent is would come too late.
     """
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints goes to standard error
+
+
+def answer_stream(mode: str) -> IO[Any]:
+    """The real standard output; whatever a library prints goes to standard error from now on."""
+    stream = os.fdopen(os.dup(1), mode, encoding=None if "b" in mode else "utf-8")
+    os.dup2(2, 1)
+    return stream
+
+
+def serve(producers: dict[str, Producer], prepare: Callable[[str], None] | None = None) -> None:
+    """The life of a worker: answer jobs from standard input until it ends.
+
+    ``sys.argv`` names the store and the parent's process. ``prepare(store root)`` runs once, after the
+    imports and before the first job.
+    """
+    become_worker()
+    answers = answer_stream("w")
     root = sys.argv[1]
     if prepare:
         prepare(root)
@@ -90,7 +138,7 @@ def _carry_out(job: Job, store: Store, producers: dict[str, Producer], answers: 
     """Load the parents, run the producer, save the artifact with its provenance."""
     from drlib import provenance
 
-    parents = {name: store.load(kind, key) for name, (kind, key) in job.parents.items()}
+    parents = Parents(store, job.parents, job.closed)
     told = 0.0
 
     def progress(done: int, total: int) -> None:
@@ -130,23 +178,27 @@ def _end_with_parent(parent: int) -> None:
 # --- in the parent -------------------------------------------------------------------------------------
 
 
+def worker_environment() -> dict[str, str]:
+    """The environment of a worker: the same package and script folder, one thread."""
+    package = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [package, *sys.path[:1], os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
 class _Worker:
     def __init__(self, module: str, store_root: str) -> None:
-        package = str(Path(__file__).resolve().parents[1])
-        path = os.pathsep.join(filter(None, [package, *sys.path[:1], os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, store_root, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env=worker_environment(),
         )
 
     def answer(self, job: Job, report: Callable[[Job, float], None]) -> float:
         """Run one job; the seconds it took. ``report`` gets the share done, in [0, 1]."""
-        sent = {
-            name: getattr(job, name) for name in ("kind", "key", "spec", "parents", "code", "role", "label")
-        }
+        names = ("kind", "key", "spec", "parents", "code", "role", "label", "closed")
+        sent = {name: getattr(job, name) for name in names}
         try:
             self.process.stdin.write(json.dumps(sent) + "\n")
             self.process.stdin.flush()

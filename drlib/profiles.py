@@ -94,8 +94,10 @@ Value = str | bool | int | float | list[Any]
 class Profile(BaseModel):
     """A resolved profile.
 
-    ``data``, ``training``, ``attacks`` and ``extractor`` are what every section starts from;
-    ``sections`` holds each section's own parameters. The names inside are checked where they are
+    ``data``, ``model``, ``training``, ``update`` and ``attacks`` are what every section starts from;
+    ``targets`` holds, by attack, what differs in the target that it attacks; ``gradient_matching`` is how
+    gradients are matched where that is known to work; ``surrogates`` how each kind is made; ``sections``
+    holds each section's own parameters. The names inside are checked where they are
     used: section parameters by ``drlib.sections``, hyperparameters by the attack.
     """
 
@@ -106,7 +108,11 @@ class Profile(BaseModel):
     data: dict[str, Value]
     model: dict[str, Value]
     training: dict[str, Value] = {}
+    update: dict[str, Any] = {}
+    targets: dict[str, dict[str, Any]] = {}
     attacks: dict[str, dict[str, Value]] = {}
+    gradient_matching: dict[str, Any] = {}
+    surrogates: dict[str, dict[str, Value]] = {}
     sections: dict[str, dict[str, Any]]
 
 

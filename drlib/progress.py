@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _TYPICAL = {
     "reconstruction": 8.0,
+    "prepared": 20.0,
+    "surrogate": 20.0,
+    "update": 0.5,
+    "gradients": 0.5,
     "target": 4.0,
     "evaluator": 4.0,
     "features": 1.0,

@@ -47,7 +47,9 @@ _EMPHASIS = re.compile(r"\*\*([^*]+)\*\*")
 # --- what a notebook calls -----------------------------------------------------------------------------
 
 
-def figure(fig: Figure | bytes, *, id: str, alt: str, caption: str, provenance: str = "") -> None:
+def figure(
+    fig: Figure | bytes, *, id: str, alt: str, caption: str, provenance: str = "", page: str = ""
+) -> None:
     """Show a picture with its number, caption, alternative text and provenance line.
 
     Args:
@@ -56,6 +58,8 @@ def figure(fig: Figure | bytes, *, id: str, alt: str, caption: str, provenance: 
         alt: what the picture shows, in words, for those who cannot see it.
         caption: MyST text under the picture; its first sentence should say what to see.
         provenance: one line: command, profile, seeds, sizes, versions, seconds, artifact keys.
+        page: the page of the book that shows it instead of the notebook's own, such as
+            ``"book/attacks/mi_face"``; that page includes ``/fragments/fig-<id>.md``.
 
     Raises:
         UserError: a badly formed or repeated id, or no alternative text.
@@ -67,6 +71,7 @@ def figure(fig: Figure | bytes, *, id: str, alt: str, caption: str, provenance: 
     png = fig if isinstance(fig, bytes) else png_bytes(fig)
     _save(f"figures/{id}.png", png, exclusive=True)
     described = {"kind": "figure", "id": id, "alt": alt, "caption": caption, "provenance": provenance}
+    described |= {"page": page} if page else {}
     _display(figure_bundle(described, png), {**described, "sha256": hashlib.sha256(png).hexdigest()})
 
 
@@ -77,6 +82,7 @@ def table(
     caption: str,
     provenance: str = "",
     formats: dict[str, str] | None = None,
+    page: str = "",
 ) -> None:
     """Show a table with its number, caption and provenance line, and save it in full precision.
 
@@ -87,6 +93,7 @@ def table(
         caption: MyST text above the table.
         provenance: as in `figure`.
         formats: column name to a format such as ``".2f"``; other floats get four significant digits.
+        page: as in `figure`; that page includes ``/fragments/tab-<id>.md``.
 
     Raises:
         UserError: a badly formed or repeated id, an empty table, a format for a column that is not there.
@@ -102,7 +109,7 @@ def table(
     _save(f"tables/{id}.csv", _csv(content, header, rows).encode(), exclusive=True)
     _save(f"tables/{id}.md", markdown.encode())
     described = {"kind": "table", "id": id, "caption": caption, "provenance": provenance}
-    described |= {"header": header, "rows": rows, "right": right}
+    described |= {"header": header, "rows": rows, "right": right} | ({"page": page} if page else {})
     _display(table_bundle(described), described)
 
 
@@ -141,11 +148,7 @@ def figure_bundle(described: dict[str, Any], png: bytes) -> dict[str, str]:
             f'<figure class="drlib-figure">{image} style="max-width:100%;background:white">'
             f"<figcaption>{_html(caption)}{_html_provenance(provenance)}</figcaption></figure>"
         ),
-        "text/markdown": (
-            f"`````{{figure}} /figures/{id}.png\n:name: fig-{id}\n"
-            f":alt: {json.dumps(alt, ensure_ascii=False)}\n"
-            f":class: drlib-picture\n\n{caption}\n\n{provenance}\n`````\n"
-        ),
+        "text/markdown": elsewhere(described) or fragment(described),
         "text/plain": f"Figure fig-{id}: {alt}",
     }
 
@@ -154,7 +157,7 @@ def table_bundle(described: dict[str, Any]) -> dict[str, str]:
     """The MIME bundle of a table."""
     header, right = described["header"], described["right"]
     rows = [[_unbroken(cell) for cell in row] for row in described["rows"]]
-    id, caption, provenance = (described[name] for name in ("id", "caption", "provenance"))
+    caption, provenance = described["caption"], described["provenance"]
     align = [' style="text-align:right"' if flag else ' style="text-align:left"' for flag in right]
     head = "".join(
         f'<th scope="col"{how}>{_html(cell)}</th>' for cell, how in zip(header, align, strict=True)
@@ -165,18 +168,40 @@ def table_bundle(described: dict[str, Any]) -> dict[str, str]:
         + "</tr>"
         for row in rows
     )
-    text = pipe_table(header, rows, right)
-    made = f"\n`````{{container}} provenance\n{provenance}\n`````\n" if provenance else ""
     return {
         "text/html": (
             f'<div class="drlib-table" style="overflow-x:auto"><table><caption>{_html(caption)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{_html_provenance(provenance)}"
         ),
-        "text/markdown": (
-            f"`````{{table}} {caption}\n:name: tab-{id}\n:class: drlib-table\n\n{text}`````\n{made}"
-        ),
+        "text/markdown": elsewhere(described) or fragment(described),
         "text/plain": pipe_table(header, described["rows"], right),
     }
+
+
+def fragment(described: dict[str, Any]) -> str:
+    """The MyST directive of a figure or table, for the page that shows it.
+
+    A figure's picture is ``/figures/<id>.png`` beside the book's sources.
+    """
+    id, caption, provenance = (described[name] for name in ("id", "caption", "provenance"))
+    if described["kind"] == "figure":
+        return (
+            f"`````{{figure}} /figures/{id}.png\n:name: fig-{id}\n"
+            f":alt: {json.dumps(described['alt'], ensure_ascii=False)}\n"
+            f":class: drlib-picture\n\n{caption}\n\n{provenance}\n`````\n"
+        )
+    rows = [[_unbroken(cell) for cell in row] for row in described["rows"]]
+    text = pipe_table(described["header"], rows, described["right"])
+    made = f"\n`````{{container}} provenance\n{provenance}\n`````\n" if provenance else ""
+    return f"`````{{table}} {caption}\n:name: tab-{id}\n:class: drlib-table\n\n{text}`````\n{made}"
+
+
+def elsewhere(described: dict[str, Any]) -> str:
+    """What the notebook's own page says of an item that another page shows; empty if it shows it itself."""
+    if not described.get("page"):
+        return ""
+    prefix = "fig" if described["kind"] == "figure" else "tab"
+    return f"{{numref}}`{prefix}-{described['id']}` is on the page {{doc}}`/{described['page']}`.\n"
 
 
 def pipe_table(header: list[str], rows: list[list[str]], right: list[bool]) -> str:

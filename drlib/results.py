@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlib import attacker, attacks
+from drlib import attacks
 from drlib.cells import CONTROL_TITLES, Cell, Target
 from drlib.errors import UserError
 from drlib.metrics.features import metric_name
 from drlib.metrics.interval import paired_bootstrap
 from drlib.metrics.leakage import p_value
 from drlib.store import Artifact, DamagedArtifact, Store
+from drlib.stored_model import restore
 from drlib.study import Plan, plan, target_task
 from drlib.tasks import SAMPLE_METRICS
 from drlib.types import Reconstruction, WhiteBox
@@ -32,6 +33,7 @@ _TITLES = {
     "convnet": "ConvNet",
     "lenet": "LeNet",
     "mlp": "MLP",
+    "homogeneous_mlp": "homogeneous MLP",
     "vgg16": "VGG16",
     "resnet18": "ResNet-18",
     "mobilenet_v2": "MobileNetV2",
@@ -49,14 +51,28 @@ _DATASETS = {
 
 def title(cell: Cell) -> str:
     """The attack's or control's name as tables print it."""
-    return CONTROL_TITLES[cell.attack] if cell.is_control else attacks.get(cell.attack).title
+    if cell.is_control:
+        name = CONTROL_TITLES[cell.control]
+        of = attacks.get(cell.sampled_attack).title if cell.sampled_attack else ""
+        return f"{name} ({of or 'update'})" if of or cell.target.update is not None else name
+    attack = attacks.create(cell.attack, cell.hyperparameters)
+    of = attack.control_variant or (cell.surrogate.method if cell.surrogate is not None else "")
+    return f"{attack.title} ({of})" if of else attack.title
+
+
+def is_control(cell: Cell) -> bool:
+    """True for a control, and for an attack with a setting that makes a control of it."""
+    if cell.is_control:
+        return True
+    return attacks.create(cell.attack, cell.hyperparameters).control_variant is not None
 
 
 def reconstruction(cell: Cell, store: Store | None = None) -> Reconstruction:
     """The stored reconstruction (or control) of a cell. Raises ``UserError`` if it was not run."""
     made = _load(plan(cell), "reconstruction", store or Store())
     history = made.tensors.get("loss_history", torch.empty(0))
-    return Reconstruction(made.tensors["images"], made.tensors.get("labels"), history, **made.data)
+    told = {name: value for name, value in made.data.items() if name != "enforced_by"}
+    return Reconstruction(made.tensors["images"], made.tensors.get("labels"), history, **told)
 
 
 def score(cell: Cell, store: Store | None = None) -> Artifact:
@@ -67,7 +83,7 @@ def score(cell: Cell, store: Store | None = None) -> Artifact:
 def white_box(target: Target, store: Store | None = None) -> WhiteBox:
     """The white-box view of a stored target model. Raises ``UserError`` if it was not trained."""
     made = _read(target_task(target), store or Store())
-    return attacker.target_model(made.spec, made.tensors, made.data)
+    return restore(made)
 
 
 def results(cells: Iterable[Cell], *, store: Store | None = None, profile: str = "") -> pandas.DataFrame:
@@ -96,7 +112,9 @@ def provenance(table: pandas.DataFrame, command: str) -> str:
     if not len(made):
         return f"Made by `{command}` · nothing could be computed"
     keys = list(dict.fromkeys(key for keys in made.score_key for key in keys.split(",")))
-    attacks_only = made.drop_duplicates("reconstruction_key")
+    attacks_only = made[made.kind == "attack"].drop_duplicates("reconstruction_key")
+    priors = attacks_only.drop_duplicates("prior_key")  # several results may share a prior
+    seconds = attacks_only.seconds.sum() + priors.prior_seconds.sum()
     parts = [
         f"Made by `{command}`",
         f"profile {_joined(set(made.profile))}",
@@ -109,7 +127,7 @@ def provenance(table: pandas.DataFrame, command: str) -> str:
         f"evaluators {_joined(set(made.evaluators))}",
         f"{_joined(set(made.device))}, {_joined(set(made.threads))} thread",
         _joined(set(made.versions)),
-        f"{attacks_only.seconds.sum():.0f} s of attacks, peak {made.peak_memory_mb.max():.0f} MB",
+        f"{seconds:.0f} s of attacks and priors, peak {made.peak_memory_mb.max():.0f} MB",
         f"scores {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}",
     ]
     return " · ".join(parts)
@@ -128,8 +146,9 @@ def _frame(groups: Sequence[Sequence[Cell]], store: Store, profile: str) -> pand
         return table
     if "target_key" not in table:
         return table
-    on = ["target_key", "metric"]
-    ceiling = table[table.attack == CONTROL_TITLES["holdout"]].set_index(on)["coverage"].to_dict()
+    on = ["dataset", "target_size", "seed", "reconstructs", "metric"]
+    holdout = table[(table.kind == "control") & table.attack.str.startswith(CONTROL_TITLES["holdout"])]
+    ceiling = holdout.set_index(on)["coverage"].to_dict()
     table["coverage_holdout"] = [
         ceiling.get(row, math.nan) for row in table[on].itertuples(index=False, name=None)
     ]
@@ -173,7 +192,8 @@ def _identity(group: Sequence[Cell], profile: str) -> dict[str, Any]:
         "metric": "",
         "value": math.nan,
         "coverage_percent": math.nan,
-        "kind": "control" if cell.is_control else "attack",
+        "kind": "control" if is_control(cell) else "attack",
+        "reconstructs": "training images" if cell.target.update is None else "update images",
         "profile": profile,
         "seed": ",".join(str(item.seed) for item in group),
         "n": cell.samples,
@@ -197,6 +217,8 @@ def _provenance(plans: Sequence[Plan], scores: Sequence[Artifact], store: Store)
         return [_load(item, name, store) for item in plans]
 
     targets, made = load("target"), load("reconstruction")
+    priors = _behind(plans, "prepared", store)
+    surrogates = [item for item in _behind(plans, "target", store) if item.kind == "surrogate"]
     evaluators = [*load("evaluator_1"), *load("evaluator_2")]
     first = made[0].provenance
     accuracy = {artifact.spec["architecture"]: [] for artifact in evaluators}
@@ -205,7 +227,7 @@ def _provenance(plans: Sequence[Plan], scores: Sequence[Artifact], store: Store)
     return {
         "n": scores[0].data["n"],
         "m": scores[0].data["m"],
-        "k": scores[0].data["targets"] / targets[0].data["num_classes"],
+        "k": scores[0].data["targets"] / targets[0].data["model"]["num_classes"],
         "matching": scores[0].data["matching"],
         "target_accuracy_train": _mean([target.data["train_accuracy"] for target in targets]),
         "target_accuracy_test": _mean([target.data["test_accuracy"] for target in targets]),
@@ -219,13 +241,38 @@ def _provenance(plans: Sequence[Plan], scores: Sequence[Artifact], store: Store)
         "gradient_calls": _mean([artifact.data["gradient_calls"] for artifact in made]),
         "group_size": made[0].data["group_size"],
         "seconds": sum(artifact.provenance["seconds"] for artifact in made),
-        "peak_memory_mb": max(artifact.provenance["peak_memory_mb"] for artifact in made),
+        "peak_memory_mb": max(artifact.provenance["peak_memory_mb"] for artifact in [*made, *priors]),
+        "prior_seconds": sum(artifact.provenance["seconds"] for artifact in priors) if priors else math.nan,
+        "prior_queries": _mean([artifact.data["queries"] for artifact in priors]),
+        "agreement": _mean([artifact.data["agreement"] for artifact in surrogates]),
+        "surrogate_queries": _mean([artifact.data["queries"] for artifact in surrogates]),
+        "synthetic_batchnorm": any(item.data["model"]["synthetic_batchnorm"] for item in surrogates),
+        "enforced_by": _joined({artifact.data.get("enforced_by", "") for artifact in made}),
+        "facts": _facts(made),
         "drlib": first["versions"]["drlib"],
         **{
             f"{name}_key": ",".join(artifact.key[:8] for artifact in artifacts)
-            for name, artifacts in (("target", targets), ("reconstruction", made), ("score", scores))
+            for name, artifacts in (
+                ("target", targets),
+                ("prior", priors),
+                ("reconstruction", made),
+                ("score", scores),
+            )
         },
     }
+
+
+def _behind(plans: Sequence[Plan], name: str, store: Store) -> list[Artifact]:
+    """A parent of the reconstructions, for those that have it: the prior, or the model that was attacked."""
+    parents = [item.tasks["reconstruction"].parents for item in plans]
+    return [_read(found[name], store) for found in parents if name in found]
+
+
+def _facts(made: Sequence[Artifact]) -> str:
+    """What the adversary knows about the results, averaged over seeds: ``name 0.12, ...``."""
+    names = dict.fromkeys(name for artifact in made for name in artifact.data.get("facts", {}))
+    values = {name: _mean([artifact.data["facts"].get(name) for artifact in made]) for name in names}
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 def _versions(versions: dict[str, str]) -> str:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from drlib.cells import Cell, Target
     from drlib.training import TrainSpec
 
-CONTROLS = ("noise", "class_mean", "auxiliary_top", "holdout")
+CONTROLS = ("noise", "class_mean", "auxiliary_top", "prior_sample", "unconditional", "holdout")
+"""What can stand beside the attacks. ``prior_sample`` and ``unconditional`` stand for a control of each
+attack that has a prior, or a condition that it can ignore."""
+
+_USUAL_CONTROLS = ("noise", "class_mean", "auxiliary_top", "holdout")
+SURROGATES = ("distillation", "extraction")
 EXTRACTORS = ("efficientnet_lite0", "inception")
 
 
@@ -46,6 +51,9 @@ def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
 # A YAML or notebook list becomes a tuple; its entries stay strictly typed.
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Sizes = Annotated[tuple[Annotated[int, Field(strict=True, ge=1)], ...], Field(strict=False, min_length=1)]
+Multiples = Annotated[
+    tuple[Annotated[float, Field(strict=True, gt=0)], ...], Field(strict=False, min_length=1)
+]
 Scalars = dict[str, str | bool | int | float | list[Any] | None]
 
 
@@ -64,6 +72,12 @@ ORDER = [
     "seed",
     "repeats",
     "n",
+    "multiples",
+    "convergence_size",
+    "gradient_batches",
+    "gradient_images",
+    "surrogates",
+    "surrogate_attack",
     "extractor",
     "training",
     "hyperparameters",
@@ -97,6 +111,10 @@ class Parameters(BaseModel):
 
     def cells(self) -> list[Cell]:
         """The cells that the section's tables and figures are made of (none for a section of prose)."""
+        return []
+
+    def reads(self) -> list[Cell]:
+        """Cells of other sections that this one shows if they have been computed."""
         return []
 
     def values(self) -> dict[str, Any]:
@@ -192,7 +210,7 @@ class AttackedModel(ImageData):
         min_length=1,
     )
     controls: Words = _parameter(
-        "what stands beside every attack", f"a list out of {', '.join(CONTROLS)}", default=CONTROLS
+        "what stands beside every attack", f"a list out of {', '.join(CONTROLS)}", default=_USUAL_CONTROLS
     )
     seed: int = _parameter(
         "the first random seed (of target model and attack)",
@@ -260,20 +278,30 @@ class AttackedModel(ImageData):
     def seeds(self) -> tuple[int, ...]:
         return (self.seed,)
 
-    def target(self, size: int, seed: int) -> Target:
-        """The target model trained on ``size`` images with ``seed``.
+    def target(self, size: int, seed: int, attack: str = "", *, dynamic: bool = False) -> Target:
+        """The target model trained on ``size`` images with ``seed``, as ``attack`` gets it.
 
         Each seed draws its own target and holdout images, so that an interval over seeds covers the draw.
+        Some attacks have a target of their own (the profile's ``targets``), whatever the section's is.
+        ``dynamic``: with the profile's update, whatever the attack.
         """
-        from drlib.cells import Target
+        from drlib.cells import Target, UpdateSpec
+        from drlib.training import TrainSpec
 
+        profile = profiles.load(self.profile)
+        own = dict(profile.targets.get(attack, {}))
+        update, training = own.pop("update", {}), own.pop("training", None)
+        if dynamic or (attack and declared.is_dynamic(attack)):
+            own["update"] = UpdateSpec(**profiles.merge(profile.update, update))
+        usual = {"architecture": self.architecture, "width": self.width}
+        if "architecture" in own:
+            usual["width"] = None
         return Target(
             data=self.data_spec().model_copy(update={"split_seed": seed}),
             size=size,
-            architecture=self.architecture,
-            width=self.width,
-            training=self.train_spec(),
+            training=self.train_spec() if training is None else TrainSpec(**training),
             seed=seed,
+            **{**usual, **own},
         )
 
     def train_spec(self) -> TrainSpec:
@@ -294,23 +322,51 @@ class AttackedModel(ImageData):
             profiles.load(self.profile).attacks.get(attack, {}), self.hyperparameters.get(attack, {})
         )
 
-    def cells(self) -> list[Cell]:
+    def cell(self, size: int, seed: int, attack: str, **changes: Any) -> Cell:
+        """One cell of an attack; ``changes`` are fields of the cell."""
         from drlib.cells import Cell
 
-        return [
-            Cell(
-                target=self.target(size, seed),
-                attack=attack,
-                hyperparameters={} if attack in CONTROLS else self.resolved_hyperparameters(attack),
-                n=self.n,
-                equal_size=min(self.sizes) if len(self.sizes) > 1 else None,
-                seed=seed,
-                extractor=self.extractor,
-            )
-            for size in self.sizes
-            for seed in self.seeds
-            for attack in (*self.attacks, *self.controls)
-        ]
+        fields = {
+            "target": self.target(size, seed, attack),
+            "attack": attack,
+            "hyperparameters": self.resolved_hyperparameters(attack),
+            "n": self.n,
+            "equal_size": min(self.sizes) if len(self.sizes) > 1 else None,
+            "seed": seed,
+            "extractor": self.extractor,
+        }
+        return Cell(**{**fields, **changes})
+
+    def control_cells(self, size: int, seed: int) -> list[Cell]:
+        """The cells of all controls for one size and seed.
+
+        Static and dynamic attacks reconstruct different images, so each kind that is there has its own.
+        """
+        kinds = sorted({declared.is_dynamic(attack) for attack in self.attacks})
+        cells = []
+        for control in self.controls:
+            if control == "prior_sample":
+                for attack in filter(declared.has_prior, self.attacks):
+                    prior = {"attack": f"{control}:{attack}"}
+                    cells.append(self.cell(size, seed, attack, **prior))
+            elif control == "unconditional":
+                for attack in filter(declared.has_unconditional, self.attacks):
+                    blind = {**self.resolved_hyperparameters(attack), "conditional": False}
+                    cells.append(self.cell(size, seed, attack, hyperparameters=blind))
+            else:
+                targets = [self.target(size, seed, dynamic=dynamic) for dynamic in kinds]
+                cells += [
+                    self.cell(size, seed, control, target=target, hyperparameters={}) for target in targets
+                ]
+        return cells
+
+    def cells(self) -> list[Cell]:
+        cells = []
+        for size in self.sizes:
+            for seed in self.seeds:
+                cells += [self.cell(size, seed, attack) for attack in self.attacks]
+                cells += self.control_cells(size, seed)
+        return cells
 
 
 class TenMinutes(AttackedModel):
@@ -344,6 +400,139 @@ class Metrics(ImageData):
         return (self.target_size,)
 
 
+class AttackPages(AttackedModel):
+    """What the page of each attack shows: pictures, convergence, cost."""
+
+    slug: ClassVar[str] = "attacks"
+    target_size: int = _parameter("images the target model is trained on", "a whole number from 1", ge=1)
+    repeats: int = _parameter(
+        "how many seeds: seed, seed + 1, ...; intervals need several",
+        "a whole number from 1 to 100",
+        ge=1,
+        le=100,
+    )
+    multiples: Multiples = _parameter(
+        "convergence: multiples of the profile's steps, 1 among them",
+        "a list of numbers above 0, such as [0.25, 1, 4]",
+    )
+    convergence_size: int = _parameter(
+        "convergence: images in the target data set, and reconstructions", "a whole number from 1", ge=1
+    )
+    gradient_batches: Sizes = _parameter(
+        "Deep-Leakage on the sigmoid LeNet: images per observed gradient",
+        "a list of whole numbers from 1, such as [1, 2, 4, 8]",
+    )
+    gradient_images: int = _parameter(
+        "Deep-Leakage on the sigmoid LeNet: images in all", "a multiple of every gradient batch", ge=1
+    )
+    surrogates: Words = _parameter(
+        "ways to make a white box of a black box", "a list out of distillation, extraction"
+    )
+    surrogate_attack: str = _parameter(
+        "the white-box attack that is run on the surrogates", "an attack without auxiliary data"
+    )
+
+    @field_validator("multiples")
+    @classmethod
+    def _has_one(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if 1 not in value:
+            raise UserError("multiples must contain 1, the profile's own number of steps")
+        return tuple(sorted(_unique(value)))
+
+    @field_validator("surrogates")
+    @classmethod
+    def _known_surrogates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for method in _unique(value):
+            if method not in SURROGATES:
+                raise unknown("surrogate", method, SURROGATES)
+        return value
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        wrong = [size for size in self.gradient_batches if self.gradient_images % size]
+        if wrong:
+            raise UserError(
+                f"gradient_images={self.gradient_images} is no multiple of the gradient batch {wrong[0]}"
+            )
+        return self
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.target_size,)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + self.repeats))
+
+    def convergence(self) -> dict[tuple[str, str, float], list[Cell]]:
+        """Cells by (attack, hyperparameter that is scaled, multiple).
+
+        The steps of an attack are scaled for all seeds; those of its prior, which cost most, for one.
+        """
+        from drlib import attacks
+
+        found = {}
+        for attack in self.attacks:
+            usual = self.resolved_hyperparameters(attack)
+            made = attacks.create(attack, usual)
+            stages = {made.effort: self.seeds, made.prior_effort: self.seeds[:1]}
+            for name, seeds in stages.items():
+                if name is None:
+                    continue
+                for multiple in self.multiples:
+                    scaled = {**usual, name: max(1, round(multiple * getattr(made, name)))}
+                    changes = {"hyperparameters": scaled, "n": None, "equal_size": None}
+                    found[attack, name, multiple] = [
+                        self.cell(self.convergence_size, seed, attack, **changes) for seed in seeds
+                    ]
+        return found
+
+    def gradient_cells(self) -> list[Cell]:
+        """Deep-Leakage where it is known to work: few images a gradient, a smooth net before training."""
+        if "deep_leakage" not in self.attacks:
+            return []
+        own = profiles.load(self.profile).gradient_matching
+        cells = []
+        for batch in self.gradient_batches:
+            for seed in self.seeds:
+                target = self.target(self.target_size, seed, "deep_leakage").model_copy(
+                    update={
+                        "architecture": own["architecture"],
+                        "width": None,
+                        "checkpoint": own["checkpoint"],
+                    }
+                )
+                update = target.update.model_copy(update={"size": self.gradient_images, "batch_size": batch})
+                cells.append(
+                    self.cell(
+                        self.target_size,
+                        seed,
+                        "deep_leakage",
+                        target=target.model_copy(update={"update": update}),
+                        hyperparameters=own["hyperparameters"],
+                        n=None,
+                    )
+                )
+        return cells
+
+    def surrogate_cells(self) -> list[Cell]:
+        """One white-box attack on the target itself and on each kind of surrogate of it."""
+        from drlib.surrogate import SurrogateSpec
+
+        settings = profiles.load(self.profile).surrogates
+        cells = []
+        for seed in self.seeds:
+            cells.append(self.cell(self.target_size, seed, self.surrogate_attack))
+            for method in self.surrogates:
+                made = SurrogateSpec(method=method, **settings.get(method, {}))
+                cells.append(self.cell(self.target_size, seed, self.surrogate_attack, surrogate=made))
+        return cells
+
+    def cells(self) -> list[Cell]:
+        convergence = [cell for cells in self.convergence().values() for cell in cells]
+        return [*super().cells(), *convergence, *self.gradient_cells(), *self.surrogate_cells()]
+
+
 class Benchmark(AttackedModel):
     """The shape of Table 2 and Figure 1."""
 
@@ -371,6 +560,20 @@ class Benchmark(AttackedModel):
     @property
     def sizes(self) -> tuple[int, ...]:
         return self.target_sizes
+
+    def convergence(self) -> dict[tuple[str, str, float], list[Cell]]:
+        """Where the section on the attacks looks whether these attacks have converged, on such a target."""
+        own = {"profile", "controls", "repeats", "seed", "n"}
+        shared = {
+            name: value
+            for name, value in self.values().items()
+            if name in AttackPages.model_fields and name not in own
+        }
+        pages = parameters("attacks", self.profile, shared)
+        return pages.convergence()
+
+    def reads(self) -> list[Cell]:
+        return [cell for cells in self.convergence().values() for cell in cells]
 
 
 @dataclass(frozen=True)
@@ -423,6 +626,16 @@ SECTIONS: dict[str, Section] = {
             needs="means and variances",
             gives="Definitions 4.1 to 4.4, each with pictures, and what cannot hold as printed",
             minutes=0.3,
+        ),
+        Section(
+            slug="attacks",
+            number=3,
+            title="The ten attacks",
+            regenerates=(),
+            model=AttackPages,
+            needs="sections 1 and 2",
+            gives="a page for each attack: knowledge, equation, code, pictures, what breaks it, cost",
+            minutes=9,
         ),
         Section(
             slug="benchmark",

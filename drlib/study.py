@@ -1,7 +1,7 @@
 """From cells to stored numbers: plan the tasks that a set of cells needs, and run what is missing.
 
-``cell -> target -> reconstruction (or control) -> score``. Tasks that several cells share are planned
-once. ``run`` computes what the store lacks; module ``results`` reads.
+``cell -> target (-> update) -> prepared -> reconstruction (or control) -> score``. Tasks that several cells
+share are planned once. ``run`` computes what the store lacks; module ``results`` reads.
 """
 
 from __future__ import annotations
@@ -20,13 +20,21 @@ from drlib.fingerprint import fingerprint
 from drlib.metrics.features import available
 from drlib.progress import Reporter
 from drlib.store import Store, artifact_key
-from drlib.types import NO_DATA, TargetSpec, has_batchnorm
+from drlib.stored_model import description_of
+from drlib.types import DYNAMIC, NO_DATA, WHITE_BOX, Attack, TargetSpec
 
 __all__ = ["CONTROLS", "Cell", "Plan", "Target", "Task", "explain_unsupported", "plan", "run", "target_spec"]
 
 
-ROLES = {"data": "drlib.tasks", "attack": "drlib.attacker"}
-"""The modules whose processes serve each role."""
+ROLES = {"data": "drlib.tasks", "attack": "drlib.attacker", "black_box": "drlib.attacker"}
+"""The modules whose processes serve each role. Processes of the role ``black_box`` never hold a parameter
+of a target."""
+
+_ATTACKER = {
+    "prepared": attacker.prepare,
+    "reconstruction": attacker.reconstruct,
+    "surrogate": attacker.make_surrogate,
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Task:
     code: dict[str, str]
     label: str
     role: str = "data"
+    closed: tuple[str, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -61,8 +70,20 @@ def _code(*roots: Callable | type) -> dict[str, str]:
     return fingerprint(*roots)
 
 
-def _producer(kind: str) -> Callable:
-    return attacker.reconstruct if kind == "reconstruction" else tasks.PRODUCERS[kind]
+def producer(kind: str) -> Callable:
+    """The function that makes artifacts of this kind. Raises ``KeyError`` for an unknown one."""
+    return _ATTACKER[kind] if kind in _ATTACKER else tasks.PRODUCERS[kind]
+
+
+def role(kind: str, attack: str | None) -> str:
+    """Whose processes make artifacts of this kind: a role of ``ROLES``."""
+    if kind not in _ATTACKER:
+        return "data"
+    if kind == "surrogate":
+        return "black_box"
+    cls = attacks.get(str(attack))
+    sees_parameters = cls.knowledge.model == WHITE_BOX and (kind != "prepared" or cls.prior_sees_target)
+    return "attack" if sees_parameters else "black_box"
 
 
 @cache
@@ -73,36 +94,71 @@ def target_spec(target: Target) -> TargetSpec:
     model = models.build(
         target.architecture, shape=shape, num_classes=len(splits.classes), width=target.width
     )
-    return TargetSpec(target.architecture, shape, len(splits.classes), has_batchnorm(model), splits.classes)
+    recipe: dict[str, Any] = {
+        "width": target.width,
+        "size": target.size,
+        "training": target.training.model_dump(),
+    }
+    if target.update is not None:
+        recipe["update"] = target.update.training.model_dump()
+    return TargetSpec.of(
+        model, target.architecture, shape, len(splits.classes), classes=splits.classes, recipe=recipe
+    )
 
 
 def explain_unsupported(cell: Cell) -> str | None:
     """The reason why a cell cannot be computed at all, or None."""
+    if cell.control == "holdout":
+        empty = not len(load_splits(cell.target.data).holdout.images)
+        return "the data set has no holdout" if empty else None
+    if cell.control in (None, "prior_sample"):
+        return _attack(cell).supports(target_spec(cell.target))
+    return None
+
+
+def _attack(cell: Cell) -> Attack:
+    """The attack of a cell, or the one whose prior a control samples."""
+    return attacks.create(cell.sampled_attack if cell.is_control else cell.attack, cell.hyperparameters)
+
+
+def _check(cell: Cell) -> None:
+    """Raise ``UserError`` for a cell that makes no sense, before any work."""
+    missing = available(cell.extractor)
+    if missing:
+        raise UserError(missing)
+    target, splits = cell.target, load_splits(cell.target.data)
+    wanted = {"target": target.size}
+    if target.update is not None:
+        wanted["update"] = target.update.size
+        target.update.per_gradient  # noqa: B018 - raises what is wrong with it
+    for split, size in wanted.items():
+        there = len(getattr(splits, split))
+        if size > there:
+            raise UserError(
+                f"{split} size {size} is larger than the {split} split of {target.data.name} ({there} images)"
+            )
+    if cell.is_control and cell.control != "prior_sample":
+        return
+    attack = _attack(cell)
     if cell.is_control:
-        if cell.attack == "holdout" and not len(load_splits(cell.target.data).holdout.images):
-            return "the data set has no holdout"
-        return None
-    return attacks.create(cell.attack, cell.hyperparameters).supports(target_spec(cell.target))
+        if not attack.prepares or type(attack).prior_samples is Attack.prior_samples:
+            raise UserError(f"{attack.title} has no prior to sample from")
+    elif (attack.knowledge.training == DYNAMIC) != (target.update is not None):
+        kind = "a dynamic target: set the target's update" if target.update is None else "a static target"
+        raise UserError(f"{attack.title} attacks {kind}")
+    if cell.surrogate is not None and (attack.knowledge.model < WHITE_BOX or target.update is not None):
+        raise UserError(f"{attack.title} needs no surrogate: it is for white-box attacks on static targets")
 
 
 def plan(cell: Cell) -> Plan:
     """All tasks behind one cell, shared ones with equal keys. Raises ``UserError`` before any work."""
-    missing = available(cell.extractor)
-    if missing:
-        raise UserError(missing)
+    _check(cell)
     target = cell.target
-    size = len(load_splits(target.data).target.images)
-    if target.size > size:
-        raise UserError(
-            f"target size {target.size} is larger than the target split of {target.data.name} ({size} images)"
-        )
     reason = explain_unsupported(cell)
     if reason:
         return Plan(cell, reason=reason)
     made = {"target": target_task(target)}
-    made["reconstruction"] = (
-        _control_task(cell, made["target"]) if cell.is_control else _attack_task(cell, made["target"])
-    )
+    made["reconstruction"] = _control_task(cell) if cell.is_control else _attack_task(cell)
     for index, architecture in enumerate(target.evaluators(), start=1):
         made[f"evaluator_{index}"] = _evaluator_task(target, architecture)
     splits = load_splits(target.data)
@@ -110,10 +166,9 @@ def plan(cell: Cell) -> Plan:
         if len(getattr(splits, split)):
             made[f"features_{split}"] = _features_task(cell, split)
     spec = {
-        **_data(target),
-        "size": target.size,
+        **_d_tar(target),
         "extractor": cell.extractor,
-        "equal_size": min(cell.equal_size or target.size, target.size),
+        "equal_size": min(cell.equal_size or target.reconstructed, target.reconstructed),
         "is_holdout": cell.attack == "holdout",
     }
     made["score"] = _task("score", spec, dict(made), f"score {cell.attack} on {target.size}")
@@ -126,10 +181,11 @@ def _task(
     parents: dict[str, Task],
     label: str,
     *,
-    role: str = "data",
-    also: tuple[type, ...] = (),
+    also: tuple[Callable | type, ...] = (),
+    closed: tuple[str, ...] = (),
 ) -> Task:
-    return Task(kind, spec, parents, _code(_producer(kind), *also), label, role)
+    code = _code(producer(kind), *also)
+    return Task(kind, spec, parents, code, label, role(kind, spec.get("attack")), closed)
 
 
 _contents: dict[DataSpec, tuple[Splits, str]] = {}
@@ -145,10 +201,27 @@ def _data(target: Target) -> dict[str, Any]:
     return {"data": target.data.model_dump(), "content": _contents[target.data][1], "classes": classes}
 
 
+def _d_tar(target: Target) -> dict[str, Any]:
+    """Which images are D_tar, for the tasks that read them."""
+    update = None if target.update is None else target.update.model_dump()
+    return {**_data(target), "size": target.size, "update": update}
+
+
 def target_task(target: Target) -> Task:
-    return _task(
-        "target", target.model_dump() | _data(target), {}, f"train {target.architecture} on {target.size}"
-    )
+    """The task that trains a target model, up to its checkpoint; updates are tasks of their own."""
+    fields = target.model_dump(exclude={"update", "checkpoint", "data"})
+    spec = {**fields, **_data(target), "epochs": target.epochs}
+    return _task("target", spec, {}, f"train {target.architecture} on {target.size}")
+
+
+def _update_task(target: Target) -> Task:
+    spec = {**_d_tar(target), "seed": target.seed}
+    return _task("update", spec, {"target": target_task(target)}, f"update {target.architecture}")
+
+
+def _gradients_task(target: Target) -> Task:
+    spec = {**_d_tar(target), "batch_size": target.update.per_gradient}
+    return _task("gradients", spec, {"target": target_task(target)}, f"gradients of {target.architecture}")
 
 
 def _evaluator_task(target: Target, architecture: str) -> Task:
@@ -162,38 +235,98 @@ def _evaluator_task(target: Target, architecture: str) -> Task:
     return _task("evaluator", spec, {}, f"train evaluator {architecture}")
 
 
-def _attack_task(cell: Cell, target: Task) -> Task:
-    attack = attacks.create(cell.attack, cell.hyperparameters)
+def _attacked(cell: Cell) -> Task:
+    """The model that the attack gets: the target, or a surrogate of it."""
+    return target_task(cell.target) if cell.surrogate is None else surrogate_task(cell)
+
+
+def surrogate_task(cell: Cell) -> Task:
+    """The task that turns queries to the target into a white box."""
+    parents = {"target": target_task(cell.target)}
+    if cell.surrogate.method == "distillation":
+        parents["auxiliary"] = _task("auxiliary", _data(cell.target), {}, "auxiliary images")
+    spec = {"surrogate": cell.surrogate.model_dump(), "seed": cell.seed}
+    return _task(
+        "surrogate",
+        spec,
+        parents,
+        f"surrogate by {cell.surrogate.method}",
+        closed=_files(cell),
+    )
+
+
+def _files(cell: Cell) -> tuple[str, ...]:
+    """The data set's files, closed to attacks (those of embedded data sets are closed anyway)."""
+    data = cell.target.data
+    if data.kind in ("folder", "npz"):
+        return (data.name.partition(":")[2],)
+    return (str(data.folder()),)
+
+
+def _attack_task(cell: Cell) -> Task:
+    attack = _attack(cell)
     spec = {
         "attack": cell.attack,
         "hyperparameters": attack.hyperparameters(),
         "n": cell.samples,
         "seed": cell.seed,
     }
-    parents = {"target": target}
-    if attack.knowledge.dataset != NO_DATA:
-        parents["auxiliary"] = _task("auxiliary", _data(cell.target), {}, "auxiliary images")
-    label = f"{attack.title} on {cell.target.size}"
-    return _task("reconstruction", spec, parents, label, role="attack", also=(type(attack),))
+    parents = {"target": _attacked(cell)}
+    if attack.knowledge.training == DYNAMIC:
+        if attack.knowledge.model == WHITE_BOX:
+            parents["gradients"] = _gradients_task(cell.target)
+        else:
+            parents["update"] = _update_task(cell.target)
+    if attack.prepares:
+        parents["prepared"] = _prepared_task(cell)
+    return _task(
+        "reconstruction",
+        spec,
+        parents,
+        f"{attack.title} on {cell.target.size}",
+        also=(type(attack),),
+        closed=_files(cell),
+    )
 
 
-def _control_task(cell: Cell, target: Task) -> Task:
-    spec = {
-        "control": cell.attack,
-        **_data(cell.target),
-        "n": cell.samples,
+def _prepared_task(cell: Cell) -> Task:
+    """The first stage of an attack: shared by all cells with the same prior, whatever they do with it."""
+    attack = _attack(cell)
+    name = cell.sampled_attack if cell.is_control else cell.attack
+    spec: dict[str, Any] = {
+        "attack": name,
+        "hyperparameters": attack.hyperparameters(stage="prepare"),
         "seed": cell.seed,
     }
-    return _task("control", spec, {"target": target}, f"control {cell.attack}")
+    parents = {}
+    if attack.prior_sees_target:
+        parents["target"] = _attacked(cell)
+    else:
+        spec["target"] = description_of(target_spec(cell.target))
+    if attack.knowledge.dataset != NO_DATA:
+        parents["auxiliary"] = _task("auxiliary", _data(cell.target), {}, "auxiliary images")
+    return _task(
+        "prepared",
+        spec,
+        parents,
+        f"prior of {attack.title} on {cell.target.size}",
+        also=(type(attack),),
+        closed=_files(cell),
+    )
+
+
+def _control_task(cell: Cell) -> Task:
+    spec = {"control": cell.control, **_data(cell.target), "n": cell.samples, "seed": cell.seed}
+    parents, also = {"target": target_task(cell.target)}, ()
+    if cell.control == "prior_sample":
+        attack = _attack(cell)
+        spec |= {"attack": cell.sampled_attack, "hyperparameters": attack.hyperparameters(stage="prepare")}
+        parents["prepared"], also = _prepared_task(cell), (type(attack),)
+    return _task("control", spec, parents, f"control {cell.attack}", also=also)
 
 
 def _features_task(cell: Cell, split: str) -> Task:
-    spec = {
-        **_data(cell.target),
-        "split": split,
-        "size": cell.target.size,
-        "extractor": cell.extractor,
-    }
+    spec = {**_d_tar(cell.target), "split": split, "extractor": cell.extractor}
     return _task("features", spec, {}, f"features of {split}")
 
 
@@ -248,7 +381,15 @@ def missing_jobs(plans: Sequence[Plan], store: Store, reporter: Reporter) -> lis
         waits_for = frozenset(parent.key for parent in task.parents.values() if parent.key in jobs)
         parents = {name: (parent.kind, parent.key) for name, parent in task.parents.items()}
         jobs[task.key] = pool.Job(
-            task.kind, task.key, task.spec, parents, task.code, task.role, task.label, waits_for
+            task.kind,
+            task.key,
+            task.spec,
+            parents,
+            task.code,
+            task.role,
+            task.label,
+            waits_for,
+            task.closed,
         )
 
     for item in plans:
@@ -261,10 +402,14 @@ def missing_jobs(plans: Sequence[Plan], store: Store, reporter: Reporter) -> lis
 _ORDER = {
     "auxiliary": 0,
     "target": 0,
-    "reconstruction": 1,
-    "evaluator": 2,
-    "features": 3,
-    "control": 4,
-    "score": 5,
+    "update": 0,
+    "gradients": 0,
+    "surrogate": 1,
+    "prepared": 1,
+    "reconstruction": 2,
+    "evaluator": 3,
+    "features": 4,
+    "control": 5,
+    "score": 6,
 }
 """Long tasks first, so that the two workers finish together."""

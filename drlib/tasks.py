@@ -1,4 +1,4 @@
-"""The tasks that may see D_tar: train a target, train evaluators, make controls, extract features, score.
+"""The tasks that may see D_tar: train and update targets, train evaluators, make controls, score.
 
 Each function takes (spec, parents, progress) and returns (tensors, data) of the artifact it makes.
 Attacks are not here: they run in ``attacker``, in processes that never import this module.
@@ -6,14 +6,16 @@ Attacks are not here: they run in ``attacker``, in processes that never import t
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from drlib import models, pool
-from drlib.attacker import target_model
-from drlib.data import DataSpec, Split, Splits, load_splits, target_subset
+from drlib import attacks, models, pool
+from drlib.data import DataSpec, Split, Splits, load_splits, overlaps, target_subset
+from drlib.errors import UserError
 from drlib.metrics.features import extract, metric_name
 from drlib.metrics.frechet import frechet_distance
 from drlib.metrics.leakage import resplit_gaps
@@ -21,8 +23,9 @@ from drlib.metrics.sample import sample_distance
 from drlib.metrics.ssim import ssim_matrix
 from drlib.provenance import default_device
 from drlib.store import Artifact
+from drlib.stored_model import description_of, restore
 from drlib.training import TrainSpec, accuracy, predict, train
-from drlib.types import Progress, balanced_labels, has_batchnorm
+from drlib.types import Gradients, Progress, TargetSpec, balanced_labels
 
 SAMPLE_METRICS = ("SSIM", "PSNR", "MSE")
 
@@ -40,8 +43,7 @@ Made = tuple[dict[str, Tensor], dict[str, Any]]
 def train_target(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
     """Train a target on target[:size]; its data record train, test and holdout accuracy."""
     splits = load_splits(DataSpec(**spec["data"]))
-    subset = target_subset(splits, spec["size"])
-    return _train(spec, splits, subset, progress)
+    return _train(spec, splits, target_subset(splits, spec["size"]), progress)
 
 
 def train_evaluator(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
@@ -59,22 +61,44 @@ def _train(spec: dict[str, Any], splits: Splits, subset: Split, progress: Progre
         width=spec["width"],
         generator_seed=spec["seed"],
     )
+    steps = _fit(model, subset, spec["training"], spec["seed"], progress, spec.get("epochs"))
+    recipe = {"width": spec["width"], "size": len(subset), "training": spec["training"]}
+    told = TargetSpec.of(
+        model, spec["architecture"], shape, num_classes, classes=splits.classes, recipe=recipe
+    )
+    return _stored(model, told, splits, subset, steps)
+
+
+def _fit(
+    model: torch.nn.Module,
+    subset: Split,
+    training: dict[str, Any],
+    seed: int,
+    progress: Progress,
+    stop_after: int | None = None,
+) -> int:
+    """Train in place and return the number of steps; none at all if ``stop_after`` is 0."""
+    if stop_after == 0:
+        model.eval()
+        return 0
     device = default_device()
-    recorded = train(
+    return train(
         model.to(device),
         subset.images.to(device),
         subset.labels.to(device),
-        TrainSpec(**spec["training"]),
-        seed=spec["seed"],
+        TrainSpec(**training),
+        seed=seed,
         device=device,
         progress=progress,
-    )
+        stop_after=stop_after,
+    ).steps
+
+
+def _stored(model: torch.nn.Module, told: TargetSpec, splits: Splits, subset: Split, steps: int) -> Made:
+    """A model's parameters, what adversaries are told of it, and how accurate it is."""
     data = {
-        "shape": list(shape),
-        "num_classes": num_classes,
-        "has_batchnorm": has_batchnorm(model),
-        "classes": list(splits.classes),
-        "steps": recorded.steps,
+        "model": description_of(told),
+        "steps": steps,
         "train_accuracy": accuracy(model, subset.images, subset.labels),
         "test_accuracy": _accuracy_or_none(model, splits.test),
         "holdout_accuracy": _accuracy_or_none(model, splits.holdout),
@@ -82,38 +106,124 @@ def _train(spec: dict[str, Any], splits: Splits, subset: Split, progress: Progre
     return {name: tensor.cpu() for name, tensor in model.state_dict().items()}, data
 
 
+def update_target(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """The target after it went on training on the update's images; its data record the accuracies."""
+    splits = load_splits(DataSpec(**spec["data"]))
+    before = restore(parents["target"])
+    model = before.model.requires_grad_(True)
+    new = target_images(splits, spec)
+    steps = _fit(model, new, spec["update"]["training"], spec["seed"], progress)
+    recipe = {**before.spec.recipe, "update": spec["update"]["training"]}
+    return _stored(model, replace(before.spec, recipe=recipe), splits, new, steps)
+
+
+def observe_gradients(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
+    """Gradients of the loss on the update's images at the target's parameters, batch after batch."""
+    target = restore(parents["target"])
+    new = target_images(load_splits(DataSpec(**spec["data"])), spec)
+    size = spec["batch_size"]
+    server = Gradients(target.model, target.spec, {}, size, target.device)
+    images = new.images.to(target.device).unflatten(0, (-1, size))
+    found = server.parameter_gradients(images, new.labels.to(target.device).unflatten(0, (-1, size)))
+    return {name: value.detach().cpu() for name, value in found.items()}, {"batch_size": size}
+
+
+def target_images(splits: Splits, spec: dict[str, Any]) -> Split:
+    """D_tar: the first ``size`` images of the target split, or of the update split if there is an update."""
+    if spec["update"] is None:
+        return target_subset(splits, spec["size"])
+    size = spec["update"]["size"]
+    return Split(splits.update.images[:size], splits.update.labels[:size], splits.update.indices[:size])
+
+
 def _accuracy_or_none(model: torch.nn.Module, split: Split) -> float | None:
     return accuracy(model, split.images, split.labels) if len(split.images) else None
 
 
 def share_auxiliary(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
-    """The auxiliary images alone, for an attack that is granted them: its process opens no data set."""
-    images = load_splits(DataSpec(**spec["data"])).auxiliary.images
-    return {"images": images}, {"n": len(images)}
+    """The auxiliary data alone, for an attack that is granted them: its process opens no data set.
+
+    Raises ``UserError`` if an image is in another split too, or if a class is when the data set has
+    auxiliary classes of its own. The record goes into every prior that is trained on them.
+    """
+    splits = load_splits(DataSpec(**spec["data"]))
+    auxiliary = splits.auxiliary
+    shared = {pair: count for pair, count in overlaps(splits).items() if count and "auxiliary" in pair}
+    if shared:
+        raise UserError(f"auxiliary data share images with other splits: {shared}")
+    common = sorted(set(splits.classes) & set(splits.auxiliary_classes))
+    if common and set(splits.classes) != set(splits.auxiliary_classes):
+        raise UserError(f"auxiliary and target data share the classes {', '.join(common)}")
+    data = {
+        "n": len(auxiliary),
+        "classes": list(splits.auxiliary_classes),
+        "classes_shared_with_target": bool(common),
+        "sha256": hashlib.sha256(auxiliary.images.numpy().tobytes()).hexdigest(),
+    }
+    return {"images": auxiliary.images, "labels": auxiliary.labels}, data
 
 
 def make_control(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
-    """A control in the place of a reconstruction: noise, class mean, auxiliary top, or the holdout."""
+    """A control in the place of a reconstruction: ``CONTROL_MAKERS`` says how each is made."""
     splits = load_splits(DataSpec(**spec["data"]))
-    target = parents["target"]
-    labels = balanced_labels(spec["n"], len(splits.classes))
-    if spec["control"] == "noise":
-        generator = torch.Generator().manual_seed(spec["seed"])
-        images = torch.rand((spec["n"], *splits.target.images.shape[1:]), generator=generator)
-    elif spec["control"] == "holdout":
-        images, labels = _holdout(splits, spec["n"])
-    else:
-        probabilities = target_model(target.spec, target.tensors, target.data).query(
-            splits.auxiliary.images.to(default_device())
-        )
-        choose = class_means if spec["control"] == "class_mean" else auxiliary_top
-        images = choose(splits.auxiliary.images, probabilities.cpu(), labels)
+    name = spec["control"].partition(":")[0]
+    images, labels = CONTROL_MAKERS[name](spec, parents, splits)
     return {"images": images, "labels": labels}, {
         "queries": 0,
         "gradient_calls": 0,
         "seconds": 0.0,
         "group_size": None,
     }
+
+
+def _noise(spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(spec["seed"])
+    shape = (spec["n"], *splits.target.images.shape[1:])
+    return torch.rand(shape, generator=generator), balanced_labels(spec["n"], len(splits.classes))
+
+
+def _class_mean(spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits) -> tuple[Tensor, Tensor]:
+    labels = balanced_labels(spec["n"], len(splits.classes))
+    return class_means(splits.auxiliary.images, _posteriors(parents, splits), labels), labels
+
+
+def _auxiliary_top(
+    spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
+) -> tuple[Tensor, Tensor]:
+    labels = balanced_labels(spec["n"], len(splits.classes))
+    return auxiliary_top(splits.auxiliary.images, _posteriors(parents, splits), labels), labels
+
+
+def _posteriors(parents: dict[str, Artifact], splits: Splits) -> Tensor:
+    target = restore(parents["target"])
+    return target.query(splits.auxiliary.images.to(target.device)).cpu()
+
+
+def _prior_sample(
+    spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
+) -> tuple[Tensor, Tensor]:
+    attack = attacks.create(spec["attack"], spec["hyperparameters"])
+    labels = balanced_labels(spec["n"], len(splits.classes))
+    generator = torch.Generator().manual_seed(spec["seed"])
+    images = attack.prior_samples(
+        parents["prepared"].tensors, n=spec["n"], labels=labels, generator=generator
+    )
+    return images.cpu(), labels
+
+
+def _holdout_control(
+    spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
+) -> tuple[Tensor, Tensor]:
+    return _holdout(splits, spec["n"])
+
+
+CONTROL_MAKERS = {
+    "noise": _noise,
+    "class_mean": _class_mean,
+    "auxiliary_top": _auxiliary_top,
+    "prior_sample": _prior_sample,
+    "holdout": _holdout_control,
+}
 
 
 def class_means(auxiliary: Tensor, probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -161,9 +271,9 @@ def extract_features(spec: dict[str, Any], parents: dict[str, Artifact], progres
     """Features of the first ``size`` images of a split, for the Frechet distance."""
     splits = load_splits(DataSpec(**spec["data"]))
     if spec["split"] == "target":
-        images = target_subset(splits, spec["size"]).images
+        images = target_images(splits, spec).images
     else:
-        images, _ = _holdout(splits, spec["size"])
+        images, _ = _holdout(splits, len(target_images(splits, spec)))
     return {"features": extract(images, spec["extractor"]).values}, {"n": len(images)}
 
 
@@ -177,9 +287,9 @@ def score(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress
     made = Labeled(
         parents["reconstruction"].tensors["images"], parents["reconstruction"].tensors.get("labels")
     )
-    whole = target_subset(splits, spec["size"])
+    whole = target_images(splits, spec)
     targets = Labeled(whole.images, whole.labels)
-    holdout = Labeled(*_holdout(splits, spec["size"]))
+    holdout = Labeled(*_holdout(splits, len(whole)))
     m = len(holdout.images)
     data: dict[str, Any] = {"n": len(made.images), "m": m, "targets": len(targets.images)}
     data["gap_reason"] = _no_gap(m, spec["is_holdout"])
@@ -256,7 +366,7 @@ def _judge(made: Labeled, parents: dict[str, Artifact], data: dict[str, Any]) ->
         data[f"{name}.distance"] = None
         if made.labels is None:
             continue
-        judge = target_model(model.spec, model.tensors, model.data)
+        judge = restore(model)
         probabilities = predict(judge.model, made.images.to(judge.device)).cpu()
         if parent == "target":
             values = probabilities.gather(1, made.labels[:, None]).flatten()
@@ -294,6 +404,8 @@ def _frechet(
 
 PRODUCERS = {
     "target": train_target,
+    "update": update_target,
+    "gradients": observe_gradients,
     "evaluator": train_evaluator,
     "auxiliary": share_auxiliary,
     "control": make_control,

@@ -5,8 +5,10 @@
         print(result)
 
 Each check is a plain function that returns what is wrong, or None. Give the attack settings that
-run in a second or two: it is run about fifteen times on a few small images. ``white_box`` is the
-model to attack; by default a small convolutional network trained on 100 handwritten digits.
+run in a second or two: it is run about twenty times on a few small images. ``white_box`` is the
+model to attack; by default the first of three small networks trained on 100 handwritten digits that
+the attack supports. An attack on a dynamic target gets the view that its knowledge grants: queries before
+and after an update with 15 images, or gradients of three batches of five.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import dataclasses
 import functools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,24 @@ import torch
 from torch import Tensor, nn
 
 from drlib.errors import UserError
-from drlib.types import WHITE_BOX, Attack, BlackBox, Progress, Reconstruction, WhiteBox, balanced_labels
+from drlib.types import (
+    DYNAMIC,
+    NO_DATA,
+    PREPARE_SEED,
+    WHITE_BOX,
+    Attack,
+    Auxiliary,
+    BlackBox,
+    Gradients,
+    NoAccess,
+    Prepared,
+    Progress,
+    Reconstruction,
+    TargetSpec,
+    Update,
+    WhiteBox,
+    balanced_labels,
+)
 
 GRADIENT_TOLERANCE = 1e-5
 IMAGE_TOLERANCE = 1e-6
@@ -56,20 +75,77 @@ class Interruption(Exception):
     """Raised inside an attack to see what it leaves behind."""
 
 
+EXAMPLES = ("convnet", "lenet", "homogeneous_mlp")
+"""Architectures of the examples: BatchNorm and ReLU; smooth; homogeneous."""
+
+EXAMPLE_UPDATE = 15
+EXAMPLE_BATCH = 5
+
+
+@functools.cache
+def _example_splits() -> Any:
+    from drlib.data import DataSpec, load_splits
+
+    return load_splits(DataSpec())
+
+
 @functools.cache
 def example_white_box(architecture: str = "convnet") -> WhiteBox:
     """A small target for checks: trained on 100 digits (classes 0-4, 1x16x16) in a second or two."""
     from drlib import models, training
-    from drlib.data import DataSpec, load_splits, target_subset
+    from drlib.data import target_subset
 
-    splits = load_splits(DataSpec())
+    splits = _example_splits()
     subset = target_subset(splits, 100)
     shape = tuple(subset.images.shape[1:])
-    model = models.build(architecture, shape=shape, num_classes=5, width=0.5, generator_seed=0)
+    width = 0.05 if architecture == "homogeneous_mlp" else 0.5
+    model = models.build(architecture, shape=shape, num_classes=5, width=width, generator_seed=0)
     recipe = training.TrainSpec(epochs=20, min_steps=0, batch_size=25)
     training.train(model, subset.images, subset.labels, recipe, seed=0)
-    labels = [str(name) for name in splits.classes]
-    return WhiteBox.from_module(model, [0.0], [1.0], labels, shape=shape, architecture=architecture)
+    update = training.TrainSpec(epochs=1, min_steps=0, batch_size=64, optimizer="sgd", learning_rate=1e-2)
+    known = {
+        "width": width,
+        "size": 100,
+        "training": recipe.model_dump(),
+        "update": update.model_dump(),
+    }
+    spec = TargetSpec.of(
+        model, architecture, shape, 5, classes=tuple(str(name) for name in splits.classes), recipe=known
+    )
+    return WhiteBox(model, spec)
+
+
+@functools.cache
+def example_updated(architecture: str = "convnet") -> WhiteBox:
+    """``example_white_box`` after an update with 15 new digits."""
+    from drlib import training
+
+    before, new = example_white_box(architecture), _example_splits().update
+    model = copy.deepcopy(before.model).requires_grad_(True)
+    recipe = training.TrainSpec(**before.spec.recipe["update"])
+    training.train(model, new.images[:EXAMPLE_UPDATE], new.labels[:EXAMPLE_UPDATE], recipe, seed=1)
+    return WhiteBox(model, before.spec)
+
+
+def example_gradients(white_box: WhiteBox) -> dict[str, Tensor]:
+    """Gradients of three batches of five new digits at the parameters of ``white_box``, (3, *shape) each."""
+    new = _example_splits().update
+    images = new.images[:EXAMPLE_UPDATE].unflatten(0, (-1, EXAMPLE_BATCH))
+    labels = new.labels[:EXAMPLE_UPDATE].unflatten(0, (-1, EXAMPLE_BATCH))
+    server = Gradients(white_box.model, white_box.spec, {}, EXAMPLE_BATCH)
+    return {
+        name: value.detach()
+        for name, value in server.parameter_gradients(
+            images.to(white_box.device, next(white_box.model.parameters()).dtype), labels.to(white_box.device)
+        ).items()
+    }
+
+
+@functools.cache
+def example_auxiliary(labels: bool) -> Auxiliary:
+    """200 digits of classes 5-9 (their own labels 0-4), with or without labels."""
+    split = _example_splits().auxiliary
+    return Auxiliary(split.images[:200], split.labels[:200] if labels else None)
 
 
 def private_copy(white_box: WhiteBox, dtype: torch.dtype | None = None) -> WhiteBox:
@@ -81,11 +157,19 @@ def silent(done: int, total: int) -> None:
     """A progress callback that does nothing."""
 
 
-class Recorder(WhiteBox):
-    """A white box that remembers images with their gradients and can fail at the k-th call."""
+class Recorder(Gradients):
+    """Any view of a target that remembers images with their gradients and can fail at the k-th call."""
 
-    def __init__(self, white_box: WhiteBox, *, fail_at: int | None = None) -> None:
-        super().__init__(white_box.model, white_box.spec, white_box.device)
+    def __init__(
+        self,
+        white_box: WhiteBox,
+        *,
+        before: WhiteBox | None = None,
+        gradients: Mapping[str, Tensor] | None = None,
+        fail_at: int | None = None,
+    ) -> None:
+        super().__init__(white_box.model, white_box.spec, gradients or {}, EXAMPLE_BATCH, white_box.device)
+        self.before = before
         self.calls = 0
         self.fail_at = fail_at
         self.seen: list[tuple[Tensor, Tensor]] = []
@@ -94,6 +178,11 @@ class Recorder(WhiteBox):
         self._count()
         return super().query(images)
 
+    def query_before(self, images: Tensor) -> Tensor:
+        self._count()
+        self.queries += len(images)
+        return self.before.query(images)
+
     def logits(self, images: Tensor) -> Tensor:
         self._count()
         if images.requires_grad:
@@ -101,25 +190,65 @@ class Recorder(WhiteBox):
             images.register_hook(lambda gradient: self.seen.append((kept, gradient.detach().clone())))
         return super().logits(images)
 
+    def parameter_gradients(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        self._count()
+        return super().parameter_gradients(images, labels)
+
     def _count(self) -> None:
         self.calls += 1
         if self.calls == self.fail_at:
             raise Interruption
+
+    def view(self, attack: Attack) -> BlackBox:
+        """What the attack's knowledge grants of this recorder."""
+        if attack.knowledge.model == WHITE_BOX:
+            return self
+        if attack.knowledge.training == DYNAMIC:
+            return Update(self.query, self.query_before, self.spec, self.device)
+        return BlackBox(self.query, self.spec, self.device)
+
+
+def supported_example(attack: Attack) -> WhiteBox:
+    """The first example that the attack supports."""
+    for architecture in EXAMPLES:
+        white_box = example_white_box(architecture)
+        if attack.supports(white_box.spec) is None:
+            return white_box
+    raise UserError(f"{attack.title} supports none of the examples {', '.join(EXAMPLES)}: give white_box")
 
 
 class Trial:
     """An attack and the model it is checked on; runs it with fresh counters and generators."""
 
     def __init__(
-        self, attack: Attack, white_box: WhiteBox | None, auxiliary: Tensor | None, n: int | None, seed: int
+        self,
+        attack: Attack,
+        white_box: WhiteBox | None = None,
+        auxiliary: Auxiliary | None = None,
+        n: int | None = None,
+        seed: int = 0,
     ) -> None:
         self.attack = attack
-        self.white_box = white_box if white_box is not None else example_white_box()
-        self.auxiliary = auxiliary
+        self.white_box = supported_example(attack) if white_box is None else white_box
+        wanted = attack.knowledge.dataset != NO_DATA
+        self.auxiliary = (
+            example_auxiliary(attack.auxiliary_labels) if wanted and auxiliary is None else auxiliary
+        )
         self.classes = self.white_box.spec.num_classes
         self.n = 3 * self.classes if n is None else n
         self.seed = seed
-        self._prepared: dict[tuple[nn.Module, int], Any] = {}
+        self._prepared: dict[tuple[torch.dtype, str, int], Prepared] = {}
+
+    def recorder(self, white_box: WhiteBox | None = None, fail_at: int | None = None) -> Recorder:
+        """A recorder of the trial's target (or another) with what a dynamic attack sees besides."""
+        white_box = self.white_box if white_box is None else white_box
+        if self.attack.knowledge.training != DYNAMIC:
+            return Recorder(white_box, fail_at=fail_at)
+        if self.attack.knowledge.model == WHITE_BOX:
+            return Recorder(white_box, gradients=example_gradients(white_box), fail_at=fail_at)
+        updated = example_updated(white_box.spec.architecture)
+        dtype = next(white_box.model.parameters()).dtype
+        return Recorder(private_copy(updated, dtype), before=white_box, fail_at=fail_at)
 
     def run(
         self,
@@ -133,15 +262,13 @@ class Trial:
     ) -> Reconstruction:
         """Run the attack once; what is not given is the trial's own."""
         attack = self.attack if attack is None else attack
-        recorder = Recorder(self.white_box) if recorder is None else recorder
+        recorder = self.recorder() if recorder is None else recorder
         seed = self.seed if seed is None else seed
-        view = recorder
-        if attack.knowledge.model < WHITE_BOX:
-            view = BlackBox(recorder.query, recorder.spec, recorder.device)
-        key = (recorder.model, seed)
+        view = recorder.view(attack)
+        # What a prior has seen of the target is equal in all copies of it, so it is made once a precision.
+        key = (next(recorder.model.parameters()).dtype, recorder.spec.architecture, seed)
         if prepare_again or key not in self._prepared:
-            generator = torch.Generator().manual_seed(seed + 1_000_003)
-            self._prepared[key] = attack.prepare(view, self.auxiliary, generator=generator)
+            self._prepared[key] = self.prepare(view, seed)
         n = self.n if n is None else n
         return attack.reconstruct(
             view,
@@ -151,6 +278,12 @@ class Trial:
             generator=torch.Generator().manual_seed(seed),
             progress=progress,
         )
+
+    def prepare(self, view: BlackBox, seed: int, progress: Progress = silent) -> Prepared:
+        """Run the first stage once, with the access that it is granted."""
+        generator = torch.Generator().manual_seed(seed + PREPARE_SEED)
+        access = view if self.attack.prior_sees_target else NoAccess(view.spec, view.device)
+        return self.attack.prepare(access, self.auxiliary, generator=generator, progress=progress)
 
     @functools.cached_property
     def result(self) -> Reconstruction:
@@ -254,7 +387,7 @@ def independent_of_batch_size(trial: Trial) -> str | None:
         raise NotApplicable("the attack has no batch_size")
     whole = dataclasses.replace(trial.attack, batch_size=trial.n)
     parts = dataclasses.replace(trial.attack, batch_size=max(1, trial.n // 4))
-    in_whole, in_parts = Recorder(trial.white_box), Recorder(trial.white_box)
+    in_whole, in_parts = trial.recorder(), trial.recorder()
     trial.run(attack=whole, recorder=in_whole)
     trial.run(attack=parts, recorder=in_parts)
     if in_whole.seen:
@@ -268,7 +401,7 @@ def independent_of_batch_size(trial: Trial) -> str | None:
             if error > GRADIENT_TOLERANCE * max(1.0, float(gradient.abs().max())):
                 return f"a first-step gradient differs by {error:.2g} between batch sizes"
     double = private_copy(trial.white_box, torch.float64)
-    images = [trial.run(attack=attack, recorder=Recorder(double)).images for attack in (whole, parts)]
+    images = [trial.run(attack=attack, recorder=trial.recorder(double)).images for attack in (whole, parts)]
     error = float((images[0] - images[1]).abs().max())
     return f"float64 runs differ by {error:.2g} between batch sizes" if error > IMAGE_TOLERANCE else None
 
@@ -310,7 +443,7 @@ def model_left_as_found(trial: Trial) -> str | None:
     """After the attack the model has the same values, modes, gradients and hooks."""
     white_box = private_copy(trial.white_box)
     before = footprint(white_box.model)
-    trial.run(recorder=Recorder(white_box))
+    trial.run(recorder=trial.recorder(white_box))
     return _changes(before, white_box.model)
 
 
@@ -323,7 +456,7 @@ def model_left_after_exception(trial: Trial) -> str | None:
     for where, fail_at in (("progress", None), ("the model", 2)):
         white_box = private_copy(trial.white_box)
         before = footprint(white_box.model)
-        recorder = Recorder(white_box, fail_at=fail_at)
+        recorder = trial.recorder(white_box, fail_at)
         try:
             trial.run(recorder=recorder, progress=break_off if fail_at is None else silent)
         except Interruption:
@@ -350,7 +483,7 @@ def progress_reaches_the_end(trial: Trial) -> str | None:
 
 def spending_counted(trial: Trial) -> str | None:
     """Queries and gradient calls are those the view has counted; the loss history is finite."""
-    recorder = Recorder(trial.white_box)
+    recorder = trial.recorder()
     _ = trial.result  # what prepare() spends is counted before
     result = trial.run(recorder=recorder)
     counted = recorder.queries, recorder.gradient_calls
@@ -364,17 +497,73 @@ def spending_counted(trial: Trial) -> str | None:
 
 
 def unsupported_models_refused(trial: Trial) -> str | None:
-    """On a model without BatchNorm: either ``supports`` gives None and the attack runs, or it is refused."""
-    white_box = example_white_box("lenet")
-    reason = trial.attack.supports(white_box.spec)
-    if reason is not None and not (isinstance(reason, str) and reason and "\n" not in reason):
-        return f"supports() must return None or one line, got {reason!r}"
-    plain = Trial(trial.attack, white_box, trial.auxiliary, 2, trial.seed)
-    try:
-        plain.run()
-    except UserError as error:
-        return None if reason else f"supports() gave no reason, but it was refused: {error}"
-    return f"supports() says {reason!r}, but reconstruct() ran" if reason else None
+    """On each example: either ``supports`` gives None and the attack runs, or it is refused."""
+    for architecture in EXAMPLES:
+        white_box = example_white_box(architecture)
+        reason = trial.attack.supports(white_box.spec)
+        if reason is not None and not (isinstance(reason, str) and reason and "\n" not in reason):
+            return f"supports() must return None or one line, got {reason!r}"
+        try:
+            Trial(trial.attack, white_box, trial.auxiliary, 2, trial.seed).run()
+        except UserError as error:
+            if reason is None:
+                return f"supports() gave no reason for {architecture}, but it was refused: {error}"
+        else:
+            if reason:
+                return f"supports() says {reason!r} of {architecture}, but reconstruct() ran"
+    return None
+
+
+def prepares_what_it_declares(trial: Trial) -> str | None:
+    """``prepare`` returns tensors by name if ``prepares`` is declared, else None; again the same bits.
+
+    It reads no hyperparameter but its own, and spends nothing if ``prior_sees_target`` is False.
+    """
+    read: set[str] = set()
+    own = {"prior_effort"} | set(trial.attack.hyperparameters(stage="prepare"))
+    names = set(trial.attack.hyperparameters())
+
+    class Watched(type(trial.attack)):
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    fields = dataclasses.fields(trial.attack)
+    watched = Watched(**{item.name: getattr(trial.attack, item.name) for item in fields})
+    read.clear()
+    calls: list[tuple[int, int]] = []
+    other = Trial(watched, trial.white_box, trial.auxiliary, trial.n, trial.seed)
+    with global_randomness(3):
+        made = other.prepare(
+            other.recorder().view(watched), trial.seed, lambda done, total: calls.append((done, total))
+        )
+    if not trial.attack.prepares:
+        return None if made is None else "prepare() returned something, but prepares is False"
+    if foreign := sorted((read & names) - own):
+        return f"prepare() reads {', '.join(foreign)}, not marked PREPARE"
+    if not (isinstance(made, dict) and made and all(isinstance(value, Tensor) for value in made.values())):
+        return "prepare() must return a dictionary of tensors"
+    if not calls or calls[-1][0] != calls[-1][1]:
+        return f"progress of prepare() ended at {calls[-1] if calls else 'nothing'}"
+    again = trial.prepare(trial.recorder().view(trial.attack), trial.seed)
+    different = [name for name in made if not torch.equal(made[name], again[name])]
+    return f"two runs of prepare() with one seed differ in {', '.join(different)}" if different else None
+
+
+def prior_samples_are_images(trial: Trial) -> str | None:
+    """What the prior gives without optimization: n images in [0, 1]."""
+    prepared = (
+        trial.prepare(trial.recorder().view(trial.attack), trial.seed) if trial.attack.prepares else None
+    )
+    generator = torch.Generator().manual_seed(trial.seed)
+    labels = balanced_labels(trial.n, trial.classes)
+    images = trial.attack.prior_samples(prepared, n=trial.n, labels=labels, generator=generator)
+    if images is None:
+        raise NotApplicable("the attack has no prior to sample from")
+    expected = (trial.n, *trial.white_box.spec.shape)
+    if tuple(images.shape) != expected or images.requires_grad:
+        return f"prior samples are {tuple(images.shape)}, expected {expected} without a gradient"
+    return None if bool(((images >= 0) & (images <= 1)).all()) else "pixels outside [0, 1]"
 
 
 def beats_noise(trial: Trial) -> str | None:
@@ -412,6 +601,8 @@ CHECKS: dict[str, Callable[[Trial], str | None]] = {
         progress_reaches_the_end,
         spending_counted,
         unsupported_models_refused,
+        prepares_what_it_declares,
+        prior_samples_are_images,
         beats_noise,
     )
 }
@@ -433,15 +624,15 @@ def check_attack(
     attack: Attack,
     *,
     white_box: WhiteBox | None = None,
-    auxiliary: Tensor | None = None,
+    auxiliary: Auxiliary | None = None,
     n: int | None = None,
     seed: int = 0,
 ) -> list[CheckResult]:
     """Run all contract checks on an attack.
 
     ``white_box``: the model to attack (an attack that declares black-box access sees only its
-    queries). ``auxiliary``: images (m, c, h, w) for ``prepare``. ``n``: samples per run, at least
-    two of each class (default: three). Returns one result a check, in the order of ``CHECKS``.
+    queries). ``auxiliary``: data for ``prepare``, if the attack's knowledge grants any. ``n``: samples per
+    run, at least two of each class (default: three). Returns one result a check, in the order of ``CHECKS``.
     """
     trial = Trial(attack, white_box, auxiliary, n, seed)
     if trial.n < 2 * trial.classes:

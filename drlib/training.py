@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from drlib.data import Spec
 from drlib.errors import UserError
+from drlib.spec import Spec
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 class TrainSpec(Spec):
     """How one classifier is trained.
 
+    ``optimizer``: weight decay is decoupled in ``adamw``, and part of the loss in ``adam`` and ``sgd`` (half
+    of it times the squared norm of the parameters), as Bias-Rec's theory asks.
+
     ``min_steps``: small training sets are repeated for more than ``epochs`` until this many optimizer steps
     are done. ``learning_rate`` is the first one of the cosine schedule. ``augment_shift``: each image moves
     by up to that many pixels in both directions (edges repeated); 0 is off, as an attack's target should be
@@ -43,7 +46,7 @@ class TrainSpec(Spec):
     epochs: int = Field(30, ge=1)
     min_steps: int = Field(300, ge=0)
     batch_size: int = Field(64, ge=2)
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     learning_rate: float = Field(5e-3, gt=0)
     weight_decay: float = Field(5e-4, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -78,8 +81,11 @@ def train(
     seed: int,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
+    stop_after: int | None = None,
 ) -> TrainingRecord:
     """Train ``model`` in place on images (n, c, h, w) in [0, 1] with labels (n,) int64 in 0..K-1.
+
+    ``stop_after``: leave the same training after so many epochs, for a checkpoint on its way.
 
     The model is moved to ``device`` in channels-last layout and left in eval mode. ``progress(done, steps)``
     is called after each epoch. Raises ``UserError`` for unusable input and when the loss is no longer finite.
@@ -103,7 +109,7 @@ def train(
     with _seeded(seed, device):
         model.train()
         try:
-            for epoch in range(epochs):
+            for epoch in range(epochs if stop_after is None else min(stop_after, epochs)):
                 losses = []
                 order = torch.randperm(len(images), generator=generator).to(device)
                 for batch, chosen in enumerate(order.tensor_split(batches)):
@@ -129,7 +135,7 @@ def train(
         finally:
             model.eval()
             optimizer.zero_grad(set_to_none=True)
-    return TrainingRecord(torch.stack(history), time.perf_counter() - started, steps)
+    return TrainingRecord(torch.stack(history), time.perf_counter() - started, len(history) * batches)
 
 
 def batches_per_epoch(n: int, batch_size: int) -> int:
@@ -177,7 +183,7 @@ def preflight(white_box: WhiteBox, images: Tensor, labels: Tensor) -> list[Findi
     """
     import torch
 
-    from drlib.types import has_batchnorm
+    from drlib.probe import has_batchnorm
 
     spec = white_box.spec
     findings = [_pixel_range(images, spec.shape)]
@@ -267,8 +273,9 @@ def _optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
         raise UserError(
             "the model has no trainable parameters (a white-box view is frozen; train before wrapping)"
         )
-    if spec.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
+    if spec.optimizer != "sgd":
+        kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[spec.optimizer]
+        return kind(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
     return torch.optim.SGD(
         parameters,
         lr=spec.learning_rate,

@@ -16,15 +16,17 @@ import copy
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 from drlib.errors import UserError
+from drlib.probe import has_batchnorm, is_homogeneous, is_piecewise_linear
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -83,6 +85,10 @@ class TargetSpec:
     """What every adversary is told about the target model.
 
     ``shape`` is (channels, height, width); ``classes`` are names, or None when they are not public.
+    ``has_batchnorm``, ``piecewise_linear`` and ``homogeneous`` are measured (module ``probe``).
+    ``synthetic_batchnorm``: the BatchNorm statistics are a surrogate's and describe queries, not training
+    images. ``recipe``: how it was trained and updated, where that is known: ``width`` (of
+    ``models.build``), ``size`` of the training set, ``training`` and ``update`` (fields of ``TrainSpec``).
     """
 
     architecture: str
@@ -90,6 +96,23 @@ class TargetSpec:
     num_classes: int
     has_batchnorm: bool
     classes: tuple[str, ...] | None = None
+    piecewise_linear: bool = True
+    homogeneous: bool = False
+    synthetic_batchnorm: bool = False
+    recipe: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, module: nn.Module, architecture: str, shape: Sequence[int], num_classes: int, **more: Any
+    ) -> TargetSpec:
+        """The specification of ``module``, which takes images of ``shape``; the facts are measured."""
+        shape = (shape[0], shape[1], shape[2])
+        facts = {
+            "has_batchnorm": has_batchnorm(module),
+            "piecewise_linear": is_piecewise_linear(module, shape),
+            "homogeneous": is_homogeneous(module, shape),
+        }
+        return cls(architecture, shape, num_classes, **{**facts, **more})
 
 
 class AccessError(PermissionError):
@@ -111,7 +134,35 @@ class Normalized(nn.Module):
         return self.module((images - self.mean) / self.std)
 
 
-class BlackBox:
+@dataclass(frozen=True)
+class Auxiliary:
+    """What the adversary holds besides the model: images of a similar or the same distribution.
+
+    images: (a, c, h, w) in [0, 1]. labels: (a,) int64 in 0..A-1, in the auxiliary data's *own* classes
+    (which need not be the target's); None unless the attack declares ``auxiliary_labels``.
+    """
+
+    images: Tensor
+    labels: Tensor | None = None
+
+
+class NoAccess:
+    """Only the specification: what an attack has while it makes a prior that no query enters."""
+
+    def __init__(self, spec: TargetSpec, device: str | torch.device = "cpu") -> None:
+        self.spec = spec
+        self.device = torch.device(device)
+        self.queries = 0
+        self.gradient_calls = 0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What a stronger view would have is refused by name; anything else is a plain mistake."""
+        if name in ("query", "query_before", "model", "logits", "gradients", "parameter_gradients"):
+            raise AccessError(f"{type(self).__name__} access does not grant '{name}'")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class BlackBox(NoAccess):
     """Query access: probabilities for images, counted. Holds no parameters of the target."""
 
     access: ClassVar[ModelAccess] = BLACK_BOX
@@ -119,10 +170,8 @@ class BlackBox:
     def __init__(
         self, query: Callable[[Tensor], Tensor], spec: TargetSpec, device: str | torch.device = "cpu"
     ):
+        super().__init__(spec, device)
         self._query = query
-        self.spec = spec
-        self.device = torch.device(device)
-        self.queries = 0
 
     def query(self, images: Tensor) -> Tensor:
         """Class probabilities (n, K) for images (n, c, h, w) in [0, 1]; costs n queries."""
@@ -139,7 +188,6 @@ class WhiteBox(BlackBox):
 
     def __init__(self, model: nn.Module, spec: TargetSpec, device: str | torch.device = "cpu") -> None:
         self.model = model.to(device).eval().requires_grad_(False)
-        self.gradient_calls = 0
         super().__init__(lambda images: self.model(images).softmax(dim=1), spec, device)
 
     def logits(self, images: Tensor) -> Tensor:
@@ -180,11 +228,10 @@ class WhiteBox(BlackBox):
         module = copy.deepcopy(module).to(device).eval()  # the user's module stays as it is
         if shape is None:
             shape = _only_shape(module, channels)
-        spec = TargetSpec(architecture, tuple(shape), len(labels), has_batchnorm(module), tuple(labels))
-        view = cls(Normalized(module, mean, std), spec, device)
+        model = Normalized(module, mean, std).to(device)
         try:
             with torch.no_grad():
-                outputs = view.model(torch.full((1, *shape), 0.5, device=device))
+                outputs = model(torch.full((1, *shape), 0.5, device=device))
         except RuntimeError as error:
             raise UserError(f"the module does not take images of shape {tuple(shape)}: {error}") from error
         if outputs.shape != (1, len(labels)):
@@ -192,7 +239,66 @@ class WhiteBox(BlackBox):
                 f"the module returns {tuple(outputs.shape)} for one image, "
                 f"expected (1, {len(labels)}): one logit per label"
             )
-        return view
+        spec = TargetSpec.of(model, architecture, shape, len(labels), classes=tuple(labels))
+        return cls(model, spec, device)
+
+
+class Update(BlackBox):
+    """A model that was updated with new samples: query access before and after, both counted.
+
+    ``query`` asks the updated model, ``query_before`` the one before; each image costs one query.
+    """
+
+    def __init__(
+        self,
+        query: Callable[[Tensor], Tensor],
+        query_before: Callable[[Tensor], Tensor],
+        spec: TargetSpec,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        super().__init__(query, spec, device)
+        self._query_before = query_before
+
+    def query_before(self, images: Tensor) -> Tensor:
+        """Class probabilities (n, K) of the model before the update; costs n queries."""
+        check_images(images, self.spec.shape)
+        self.queries += len(images)
+        with torch.no_grad():
+            return self._query_before(images)
+
+
+class Gradients(WhiteBox):
+    """What the server of federated learning sees: the model, and gradients of its loss on new samples.
+
+    ``gradients`` maps each parameter's name to (P, *shape): P gradients, each of the mean cross entropy
+    on one batch of ``batch_size`` samples, taken in eval mode (BatchNorm with its running statistics) at the
+    parameters in ``model``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        spec: TargetSpec,
+        gradients: Mapping[str, Tensor],
+        batch_size: int,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        super().__init__(model, spec, device)
+        self.gradients = {name: gradient.to(self.device) for name, gradient in gradients.items()}
+        self.batch_size = batch_size
+
+    def parameter_gradients(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Gradients (P, *shape) of the mean cross entropy, by parameter; differentiable in the images.
+
+        images: (P, B, c, h, w). labels: (P, B) int64, or (P, B, K) probabilities, also differentiable.
+        Costs P * B gradient calls.
+        """
+        self.gradient_calls += images.shape[0] * images.shape[1]
+        parameters = {name: value.detach() for name, value in self.model.named_parameters()}
+        return vmap(grad(self._loss), in_dims=(None, 0, 0))(parameters, images, labels)
+
+    def _loss(self, parameters: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(functional_call(self.model, parameters, (images,)), labels)
 
 
 USUAL_SIDES = (8, 16, 25, 28, 32, 48, 64, 96, 112, 128, 160, 224, 256)
@@ -214,12 +320,6 @@ def _only_shape(module: nn.Module, channels: int) -> tuple[int, int, int]:
         found = "several image sizes" if accepted else "no usual image size"
         raise UserError(f"the module takes {found}: give shape=(channels, height, width)")
     return channels, accepted[0], accepted[0]
-
-
-def has_batchnorm(module: nn.Module) -> bool:
-    """True if any BatchNorm layer keeps running statistics (DeepInversion reads them)."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    return any(isinstance(layer, kinds) and layer.running_mean is not None for layer in module.modules())
 
 
 def check_images(images: Tensor, shape: Sequence[int] | None = None) -> None:
@@ -254,7 +354,8 @@ class Reconstruction:
     images: (n, c, h, w) float32 in [0, 1] on the CPU. labels: (n,) int64, exactly balanced, or None
     when the attack does not label its output. loss_history: (steps,) mean loss per image at each
     step. queries, gradient_calls: counted per image. seconds: wall time of the attack.
-    group_size: how many images shared a loss term (coupled attacks), else None.
+    group_size: how many images shared a loss term (coupled attacks), else None. facts: what else the
+    adversary knows about the result, such as a residual, as plain numbers.
     """
 
     images: Tensor
@@ -264,6 +365,7 @@ class Reconstruction:
     gradient_calls: int = 0
     seconds: float = 0.0
     group_size: int | None = None
+    facts: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.images = self.images.detach().to("cpu", torch.float32).contiguous()
@@ -280,6 +382,19 @@ class Reconstruction:
         return len(self.images)
 
 
+Prepared = dict[str, Tensor] | None
+"""What ``Attack.prepare`` returns: tensors by name, so that it can be stored (a state dict, for instance)."""
+
+PREPARE = {"stage": "prepare"}
+"""Metadata of a hyperparameter that only ``prepare`` reads: ``field(default=..., metadata=PREPARE)``."""
+
+EXECUTION = {"execution": True}
+"""Metadata of a hyperparameter that changes the cost, not the result: a batch size of independent images."""
+
+PREPARE_SEED = 1_000_003
+"""Added to a seed for the generator of ``prepare``, so that both stages draw independently."""
+
+
 class Attack(ABC):
     """A data reconstruction attack. Subclasses are ``@dataclass(frozen=True, kw_only=True)``.
 
@@ -287,8 +402,17 @@ class Attack(ABC):
     draws all randomness from the passed generator (on the CPU, for all n samples at once), leaves
     the model as it found it, and selects samples only by what the adversary sees.
 
-    What stays possible for a dishonest attack in its own process: reading files outside the store,
-    and inspecting the interpreter. Attacks run in processes that never load D_tar or the holdout.
+    Declarations. ``knowledge`` decides the view: black box -> ``BlackBox``, white box -> ``WhiteBox``; for
+    a dynamic target ``Update`` and ``Gradients``. ``coupled``: images of a batch share a loss term.
+    ``labeled``: the output carries labels. ``auxiliary_labels``: it needs the auxiliary data's labels.
+    ``prepares``: it has a ``prepare`` stage, which is stored apart and shared. ``prior_sees_target``: that
+    stage asks the target model; otherwise its result serves all targets of the same specification, and
+    its access is ``NoAccess``. ``effort``, ``prior_effort``: the hyperparameters that say how long each
+    stage runs (the convergence figures scale them).
+
+    What stays possible for a dishonest attack in its own process: reading files outside the store where
+    the operating system cannot forbid it, and inspecting the interpreter. Attacks run in processes that
+    never load D_tar or the holdout.
     """
 
     name: ClassVar[str]
@@ -298,60 +422,99 @@ class Attack(ABC):
     also_datasets: ClassVar[tuple[DatasetAccess, ...]] = ()
     coupled: ClassVar[bool] = False
     labeled: ClassVar[bool] = True
+    auxiliary_labels: ClassVar[bool] = False
+    prepares: ClassVar[bool] = False
+    prior_sees_target: ClassVar[bool] = True
+    effort: ClassVar[str] = "steps"
+    prior_effort: ClassVar[str | None] = None
 
     def supports(self, spec: TargetSpec) -> str | None:
         """The reason why this attack cannot run on such a target, or None."""
         return None
 
-    def prepare(self, access: BlackBox, auxiliary: Tensor | None, *, generator: torch.Generator) -> Any:
-        """Work that depends on auxiliary data (priors, shadow models) and is cached apart."""
+    @property
+    def control_variant(self) -> str | None:
+        """The control that these hyperparameters make of the attack, such as "unconditional"; else None."""
+        return None
+
+    def prepare(
+        self,
+        access: BlackBox | NoAccess,
+        auxiliary: Auxiliary | None,
+        *,
+        generator: torch.Generator,
+        progress: Progress,
+    ) -> Prepared:
+        """Work that depends on auxiliary data (priors, shadow models): tensors by name, stored apart.
+
+        Reads only the hyperparameters marked ``PREPARE``.
+        """
+        return None
+
+    def prior_samples(
+        self, prepared: Prepared, *, n: int, labels: Tensor, generator: torch.Generator
+    ) -> Tensor | None:
+        """n images (n, c, h, w) of the prior before any optimization: a control. None without a prior."""
         return None
 
     @abstractmethod
     def reconstruct(
         self,
         access: BlackBox,
-        prepared: Any,
+        prepared: Prepared,
         *,
         n: int,
         labels: Tensor,
         generator: torch.Generator,
         progress: Progress,
     ) -> Reconstruction:
-        """Return n samples; ``labels`` (n,) are the classes asked for, exactly balanced."""
+        """Return n samples; ``labels`` (n,) are the classes asked for, exactly balanced.
+
+        An attack that does not label its output ignores ``labels``.
+        """
 
     def run(
         self,
         access: BlackBox,
         *,
         n: int,
-        auxiliary: Tensor | None = None,
+        auxiliary: Auxiliary | None = None,
         seed: int = 0,
         progress: Progress = lambda done, total: None,
     ) -> Reconstruction:
         """Prepare and reconstruct n samples with balanced labels, in this process: the short way.
 
-        Raises ``UserError`` with the reason if the attack does not support the target.
+        ``progress`` is called for the reconstruction. Raises ``UserError`` with the reason if the attack
+        does not support the target.
         """
         if reason := self.supports(access.spec):
             raise UserError(f"{self.title} cannot attack {access.spec.architecture}: {reason}")
-        generator = torch.Generator().manual_seed(seed)
-        prepared = self.prepare(access, auxiliary, generator=generator)
+        before = access if self.prior_sees_target else NoAccess(access.spec, access.device)
+        prepared = self.prepare(
+            before,
+            auxiliary,
+            generator=torch.Generator().manual_seed(seed + PREPARE_SEED),
+            progress=lambda done, total: None,
+        )
         return self.reconstruct(
             access,
             prepared,
             n=n,
             labels=balanced_labels(n, access.spec.num_classes),
-            generator=generator,
+            generator=torch.Generator().manual_seed(seed),
             progress=progress,
         )
 
-    def hyperparameters(self) -> dict[str, Any]:
-        """All hyperparameters with their values, defaults written out.
+    def hyperparameters(self, *, stage: str | None = None) -> dict[str, Any]:
+        """All hyperparameters with their values, defaults written out; ``stage="prepare"``: that stage's.
 
-        Fields with ``metadata={"execution": True}`` (a batch size of independent images) are left
-        out: they change the cost, not the result, so they are no part of an artifact's key.
+        Fields marked ``EXECUTION`` are left out: they change the cost, not the result, so they are no part
+        of an artifact's key.
         """
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        kept = (field.name for field in fields if not field.metadata.get("execution"))
-        return {name: getattr(self, name) for name in kept}
+        kept = (item for item in fields if not item.metadata.get("execution"))
+        return {
+            item.name: getattr(self, item.name)
+            for item in kept
+            if stage is None or item.metadata.get("stage") == stage
+        }

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from drlib import attacker, attacks, pool, study, tasks
+from drlib import attacks, pool, study
 from drlib.errors import UserError
 from drlib.fingerprint import code_hash, fingerprint
 from drlib.store import Artifact, Store, artifact_key
@@ -43,12 +43,10 @@ def current_code(meta: Meta) -> dict[str, str] | None:
 
 @cache
 def _code(kind: str, attack: str | None) -> dict[str, str] | None:
-    if kind != "reconstruction":
-        producer = tasks.PRODUCERS.get(kind)
-        return fingerprint(producer) if producer else None
     try:
-        return fingerprint(attacker.reconstruct, attacks.get(str(attack)))
-    except UserError:
+        classes = () if attack is None else (attacks.get(attack),)
+        return fingerprint(study.producer(kind), *classes)
+    except (KeyError, UserError):
         return None
 
 
@@ -130,7 +128,7 @@ def _golden_test(store: Store, members: list[Meta]) -> str | None:
         return "what it was made from is no longer stored"
     golden = min(complete, key=lambda meta: meta["provenance"].get("seconds", math.inf))
     parents = {name: (kinds[key], key) for name, key in golden["parents"].items()}
-    role = "attack" if golden["kind"] == "reconstruction" else "data"
+    role = study.role(golden["kind"], golden["spec"].get("attack"))
     with tempfile.TemporaryDirectory() as folder:
         for kind, key in parents.values():
             shutil.copytree(store.folder(kind, key), Path(folder) / kind / key)

@@ -25,6 +25,7 @@
 # %% tags=["hide-input"]
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from importlib import resources
 from itertools import combinations, product
@@ -258,7 +259,7 @@ report.figure(
 # %%
 shape, num_classes = (1, 16, 16), 5
 model = models.build("lenet", shape=shape, num_classes=num_classes, generator_seed=0)
-spec = TargetSpec("lenet", shape, num_classes, has_batchnorm=False)
+spec = TargetSpec.of(model, "lenet", shape, num_classes)
 white = WhiteBox(model, spec)
 black = BlackBox(white.query, spec)
 
@@ -296,32 +297,41 @@ print(f"parameters frozen: {frozen}, training mode: {white.model.training}")
 attempt("gradient for parameters", lambda: white.logits(images).sum().backward())
 
 # %% [markdown]
-# Python cannot hide an object from code in the same process, so these views guard against mistakes rather
-# than against malice. The wall is elsewhere: every attack runs in a process of its own, which never loads the
-# target data set. While the attack runs, opening a data set or a stored result ends in an `AccessError`. (A
-# determined attacker could still get past that, through compiled code that opens files itself; the page
-# {doc}`design </book/design>` lists what remains.) We can stand in such a process and try:
+# Python cannot hide an object from code in the same process, so a view alone guards against mistakes rather
+# than against malice. The wall is elsewhere. Every attack runs in a process of its own, which never loads the
+# target data set. A black box is served by *another* process, so that no parameter of the target is anywhere
+# in the attack's memory. And while the attack runs, it can open neither a data set nor a stored result: the
+# interpreter refuses with an `AccessError`, and on Linux the kernel refuses what the interpreter does not see,
+# such as compiled code that opens files itself. (What remains possible is listed on the page {doc}`design
+# </book/design>`.) We can stand behind that wall and try:
 
 # %%
 cheat = """
 from pathlib import Path
-from drlib import attacker, types
+import torch
+from drlib import guard
 
 store = Path("store").resolve()
-attacker.install_guard(store)
+score = store / "score" / "key" / "tensors.safetensors"
+score.parent.mkdir(parents=True)
+score.write_bytes(b"D_tar was here")
+guard.install(store)
 for what, action in (
-    ("load a data set", lambda: __import__("drlib.data")),
-    ("open a score   ", lambda: open(store / "score" / "key" / "artifact.json")),
+    ("load a data set      ", lambda: __import__("drlib.data")),
+    ("open a score         ", lambda: score.read_bytes()),
+    ("map a score in memory", lambda: torch.UntypedStorage.from_file(str(score), False, 14)),
 ):
     try:
-        with attacker.sealed():
-            action()
-    except types.AccessError as error:
-        print(f"{what}: AccessError: {error}")
+        _, wall = guard.run_sealed(action, [store])
+        print(f"{what}: not seen by the {wall}")
+    except Exception as error:
+        print(f"{what}: {type(error).__name__}: {str(error).replace(str(store), 'store')[:60]}")
 """
-print(
-    subprocess.run([sys.executable, "-c", cheat], capture_output=True, text=True, check=True).stdout, end=""
-)
+with tempfile.TemporaryDirectory() as folder:
+    attempted = subprocess.run(
+        [sys.executable, "-c", cheat], cwd=folder, capture_output=True, text=True, check=True
+    )
+print(attempted.stdout, end="")
 
 # %% [markdown]
 # ## How many, and chosen how?

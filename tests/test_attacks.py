@@ -348,6 +348,57 @@ class OnlyNoise(Plain):
         return images
 
 
+class PreparesUnannounced(Plain):
+    def prepare(self, access, auxiliary, *, generator, progress):
+        progress(1, 1)
+        return {"prior": torch.rand(2, generator=generator)}
+
+
+class ReadsWhatIsNotItsOwn(PreparesUnannounced):
+    prepares = True
+
+    def prepare(self, access, auxiliary, *, generator, progress):
+        progress(1, 1)
+        return {"prior": torch.zeros(self.steps)}
+
+
+class PreparesByGlobalRandomness(PreparesUnannounced):
+    prepares = True
+
+    def prepare(self, access, auxiliary, *, generator, progress):
+        progress(1, 1)
+        return {"prior": torch.rand(2)}
+
+
+class SilentPrepare(PreparesUnannounced):
+    prepares = True
+
+    def prepare(self, access, auxiliary, *, generator, progress):
+        return {"prior": torch.zeros(2)}
+
+
+class PreparesNoTensors(PreparesUnannounced):
+    prepares = True
+
+    def prepare(self, access, auxiliary, *, generator, progress):
+        progress(1, 1)
+        return {"prior": [0.0]}
+
+
+class QueriesBlindly(PreparesUnannounced):
+    prepares = True
+    prior_sees_target = False
+
+    def prepare(self, access, auxiliary, *, generator, progress):
+        progress(1, 1)
+        return {"prior": access.query(torch.zeros(1, *access.spec.shape))}
+
+
+class PriorOutOfRange(Plain):
+    def prior_samples(self, prepared, *, n, labels, generator):
+        return torch.randn(n, 1, 16, 16, generator=generator)
+
+
 BROKEN = [
     (Unlabeled, "images_and_labels"),
     (OutOfRange, "images_and_labels"),
@@ -377,6 +428,13 @@ BROKEN = [
     (RefusesInWordsOnly, "unsupported_models_refused"),
     (RefusesUnannounced, "unsupported_models_refused"),
     (RefusesWithTrue, "unsupported_models_refused"),
+    (PreparesUnannounced, "prepares_what_it_declares"),
+    (ReadsWhatIsNotItsOwn, "prepares_what_it_declares"),
+    (PreparesByGlobalRandomness, "prepares_what_it_declares"),
+    (SilentPrepare, "prepares_what_it_declares"),
+    (PreparesNoTensors, "prepares_what_it_declares"),
+    (QueriesBlindly, "prepares_what_it_declares"),
+    (PriorOutOfRange, "prior_samples_are_images"),
     (OnlyNoise, "beats_noise"),
 ]
 
@@ -390,7 +448,7 @@ def test_a_sound_attack_from_outside_passes_every_check():
 
 @pytest.mark.parametrize(("broken", "check"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
 def test_each_check_turns_red(broken, check):
-    result = testing.run_check(check, testing.Trial(broken(), None, None, None, 0))
+    result = testing.run_check(check, testing.Trial(broken(), testing.example_white_box()))
     assert not result.passed
     assert result.detail
 
@@ -419,7 +477,7 @@ class BlackBoxPlain(Plain):
 
 def test_black_box_attacks_are_checked_without_the_model():
     result = testing.run_check("images_and_labels", testing.Trial(BlackBoxPlain(), None, None, None, 0))
-    assert "AttributeError" in result.detail
+    assert "AccessError: BlackBox access does not grant" in result.detail
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,15 @@ from torch import nn
 from drlib.errors import UserError
 from drlib.models import ARCHITECTURES, DEFAULT_WIDTH, build, features, has_batchnorm
 
-SMALL = {"convnet": 0.5, "lenet": 0.5, "mlp": 0.25, "vgg16": 0.0625, "resnet18": 0.0625, "mobilenet_v2": 0.25}
+SMALL = {
+    "convnet": 0.5,
+    "lenet": 0.5,
+    "mlp": 0.25,
+    "homogeneous_mlp": 0.05,
+    "vgg16": 0.0625,
+    "resnet18": 0.0625,
+    "mobilenet_v2": 0.25,
+}
 WITH_BATCHNORM = ("convnet", "vgg16", "resnet18", "mobilenet_v2")
 
 

@@ -85,7 +85,7 @@ REFUSED = [
     ("training={epoch: 3}", "unknown training parameter 'epoch'; did you mean 'epochs'"),
     ("training={epochs: '3'}", "training: epochs='3' is not allowed (allowed: a whole number)"),
     ("training={epochs: 0}", "epochs"),
-    ("training={optimizer: sdg}", "optimizer='sdg' is not allowed (allowed: one of adamw, sgd)"),
+    ("training={optimizer: sdg}", "optimizer='sdg' is not allowed (allowed: one of adamw, adam, sgd)"),
     ("training=3", "training=3 is not allowed (allowed: a mapping"),
     ("hyperparameters={revealer: {}}", "unknown attack in hyperparameters 'revealer'"),
     ("hyperparameters={mi_face: {step: 3}}", "hyperparameter of mi_face 'step'; did you mean 'steps'"),
@@ -314,7 +314,7 @@ def test_what_is_written_out_equals_what_the_modules_own():
     from drlib.metrics import features
 
     assert declared.ARCHITECTURES == models.ARCHITECTURES
-    assert sections.CONTROLS == cells.CONTROLS
+    assert tuple(name for name in sections.CONTROLS if name != "unconditional") == cells.CONTROLS
     assert set(sections.EXTRACTORS) == set(features.EXTRACTORS)
     for (name, mode), size in declared.LARGEST_TARGET.items():
         assert len(data.load_splits(data.DataSpec.of(name, mode=mode)).target) == size

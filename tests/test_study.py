@@ -359,17 +359,18 @@ def test_an_attacks_key_does_not_depend_on_scoring(store):
 GUARDED = """
 import importlib, json, os, sys
 from pathlib import Path
-from drlib import attacker
+from drlib import guard
+from drlib.types import AccessError
 root = sys.argv[1]
-attacker._guarded(root)
+guard.install(root)
 os.chdir(root)
 os.symlink(root + "/score", root + "/target/link")
 open(root + "/target/x/artifact.json").close()  # before the attack runs, its parents are read
 for attempt in json.loads(sys.argv[2]):
     try:
-        with attacker.sealed():
+        with guard.sealed():
             exec(attempt)
-    except attacker.AccessError:
+    except AccessError:
         print("refused")
     else:
         print("allowed")

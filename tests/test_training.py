@@ -193,7 +193,7 @@ def test_a_frozen_model_is_not_trained(digits):
         ({"epoch": 3}, "did you mean 'epochs'"),
         ({"epochs": 0}, "epochs"),
         ({"batch_size": 1}, "batch_size"),
-        ({"optimizer": "adam"}, "adamw"),
+        ({"optimizer": "adamax"}, "adamw"),
         ({"learning_rate": -1}, "learning_rate"),
     ],
 )

@@ -1,5 +1,6 @@
 """Knowledge, access views, images, labels, reconstructions."""
 
+import copy
 import dataclasses
 from itertools import product
 from typing import ClassVar
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from drlib.errors import UserError, nearest, unknown
+from drlib.probe import has_batchnorm
 from drlib.types import (
     BLACK_BOX,
     DYNAMIC,
@@ -19,16 +21,18 @@ from drlib.types import (
     SIMILAR,
     STATIC,
     WHITE_BOX,
+    AccessError,
     Attack,
     BlackBox,
+    Gradients,
     Knowledge,
     Normalized,
     Reconstruction,
     TargetSpec,
+    Update,
     WhiteBox,
     balanced_labels,
     check_images,
-    has_batchnorm,
 )
 
 ALL = [
@@ -112,8 +116,10 @@ def test_a_black_box_has_no_parameters():
     view = white_box()
     black = BlackBox(view.query, view.spec)
     assert not isinstance(black, WhiteBox)
-    for name in ("model", "logits", "gradient_calls"):
-        assert not hasattr(black, name)
+    for name in ("model", "logits", "query_before", "gradients"):
+        with pytest.raises(AccessError, match=f"BlackBox access does not grant '{name}'"):
+            getattr(black, name)
+    assert not hasattr(black, "parameters")
     assert not any(isinstance(value, nn.Module) for value in vars(black).values())
     torch.testing.assert_close(black.query(images()).sum(1), torch.ones(4))
     assert black.queries == 4
@@ -220,7 +226,7 @@ def test_hyperparameters_are_written_out_without_execution_settings():
     assert Example().hyperparameters() == {"steps": 3}
     assert Example(steps=5, batch_size=2).hyperparameters() == {"steps": 5}
     assert Example().supports(white_box().spec) is None
-    assert Example().prepare(white_box(), None, generator=torch.Generator()) is None
+    assert Example().prepare(white_box(), None, generator=torch.Generator(), progress=print) is None
 
 
 def test_errors_name_the_nearest_and_stay_on_one_line():
@@ -245,3 +251,39 @@ def test_from_module_asks_for_the_shape_where_many_fit():
     with pytest.raises(UserError, match="several image sizes: give shape="):
         WhiteBox.from_module(pooled, [0.5], [0.25], ["a", "b", "c"])
     assert WhiteBox.from_module(pooled, [0.5], [0.25], "abc", shape=(1, 20, 20)).spec.shape == (1, 20, 20)
+
+
+# Views of dynamic targets
+
+
+def test_an_update_is_asked_before_and_after_and_counts_both():
+    first, second = white_box(), white_box()
+    view = Update(second.query, lambda images: first.query(images) * 0, first.spec)
+    images = torch.rand(3, *first.spec.shape)
+    assert torch.equal(view.query(images), second.query(images))
+    assert not view.query_before(images).any()
+    assert view.queries == 6
+    with pytest.raises(UserError, match="must have shape"):
+        view.query_before(images[:, :, :2])
+
+
+def test_gradients_are_those_of_the_mean_cross_entropy_of_each_batch():
+    view = white_box()
+    server = Gradients(view.model, view.spec, {}, batch_size=2)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand((3, 2, *view.spec.shape), generator=generator, requires_grad=True)
+    labels = torch.tensor([[0, 1], [1, 1], [0, 0]])
+    found = server.parameter_gradients(images, labels)
+    assert server.gradient_calls == 6
+    model = copy.deepcopy(view.model).requires_grad_(True)
+    for index in range(3):
+        loss = torch.nn.functional.cross_entropy(model(images[index]), labels[index])
+        wanted = torch.autograd.grad(loss, list(model.parameters()))
+        for (name, value), expected in zip(found.items(), wanted, strict=True):
+            assert torch.allclose(value[index], expected, atol=1e-6), name
+    soft = torch.nn.functional.one_hot(labels, view.spec.num_classes).float()
+    for name, value in server.parameter_gradients(images, soft).items():
+        assert torch.allclose(value, found[name], atol=1e-6)
+    sum(value.square().sum() for value in found.values()).backward()
+    assert images.grad.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in view.model.parameters())

@@ -10,7 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from drlib import optimize
-from drlib.types import NO_DATA, STATIC, WHITE_BOX, Attack, Knowledge, Progress, Reconstruction, WhiteBox
+from drlib.types import (
+    EXECUTION,
+    NO_DATA,
+    STATIC,
+    WHITE_BOX,
+    Attack,
+    Knowledge,
+    Progress,
+    Reconstruction,
+    WhiteBox,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +53,7 @@ class DeepDream(Attack):
     jitter: int = 2
     tv: float = 0.11
     l2: float = 1.3e-4
-    batch_size: int = field(default=256, metadata={"execution": True})
+    batch_size: int = field(default=256, metadata=EXECUTION)
 
     def __post_init__(self) -> None:
         optimize.check_number(self, "batch_size", 1, integer=True)

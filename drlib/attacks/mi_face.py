@@ -12,7 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from drlib import optimize
-from drlib.types import NO_DATA, STATIC, WHITE_BOX, Attack, Knowledge, Progress, Reconstruction, WhiteBox
+from drlib.types import (
+    EXECUTION,
+    NO_DATA,
+    STATIC,
+    WHITE_BOX,
+    Attack,
+    Knowledge,
+    Progress,
+    Reconstruction,
+    WhiteBox,
+)
 
 
 def one_minus_p(logits: Tensor, labels: Tensor) -> Tensor:
@@ -64,7 +74,7 @@ class MIFace(Attack):
     patience: int = 100
     cost: Literal["one_minus_p", "cross_entropy", "margin"] = "one_minus_p"
     optimizer: Literal["gd", "adam"] = "gd"
-    batch_size: int = field(default=256, metadata={"execution": True})
+    batch_size: int = field(default=256, metadata=EXECUTION)
 
     def __post_init__(self) -> None:
         optimize.check_number(self, "steps", 1, integer=True)

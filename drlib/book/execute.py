@@ -107,7 +107,7 @@ def is_fresh(book: Book, job: Job) -> bool:
 
 def artifacts(chapter: Chapter) -> dict[str, str]:
     """The stored results that a chapter's tables are made of: path in the store to checksum."""
-    cells = chapter.cells()
+    cells = [*chapter.cells(), *chapter.reads()]
     if not cells:
         return {}
     from drlib import study

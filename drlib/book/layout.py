@@ -29,6 +29,8 @@ class Chapter:
     minutes: float = 0.0
     parameters: dict[str, Any] = field(default_factory=dict)
     cells: Callable[[], list[Any]] = list
+    reads: Callable[[], list[Any]] = list
+    """Cells of other chapters that the notebook shows if they have been computed."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Book:
                     minutes=section.minutes,
                     parameters=chosen.values(),
                     cells=chosen.cells,
+                    reads=chosen.reads,
                 )
             )
         return cls(profile, tuple(chapters), name=name)

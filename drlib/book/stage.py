@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,12 @@ from typing import Any
 import yaml
 
 from drlib.book import measured, paper_items
+from drlib.book.gate import displayed
 from drlib.book.layout import CHECKOUT, Book, Chapter, read_json, tree_hash, write_json
 from drlib.errors import UserError
+from drlib.report import fragment
+
+_INCLUDED = re.compile(r"\{include\} /fragments/([\w-]+\.md)")
 
 BADGES = {
     "smoke": "A test that everything runs, on tiny settings. These numbers mean nothing.",
@@ -57,6 +62,7 @@ def stage(book: Book, notebooks: Mapping[str, Any], *, notice: str = "", runs: M
             nbformat.write(notebooks[chapter.stem], page)
         else:
             page.with_suffix(".md").write_text(_placeholder(book, chapter), encoding="utf-8")
+    _write_fragments(book, staged, notebooks)
     generated = staged / "generated"
     generated.mkdir()
     (generated / "chapters.md").write_text(_cards(book), encoding="utf-8")
@@ -112,7 +118,32 @@ def build(book: Book, staged: Path, *, strict: bool = True) -> Path:
 def pages(staged: Path) -> list[str]:
     """The pages named in a table of contents, root first."""
     toc = yaml.safe_load((staged / "_toc.yml").read_text(encoding="utf-8"))
-    return [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    return [toc["root"], *(page for chapter in chapters for page in [chapter["file"], *_subpages(chapter)])]
+
+
+def _subpages(chapter: dict[str, Any]) -> list[str]:
+    return [section["file"] for section in chapter.get("sections", [])]
+
+
+def _write_fragments(book: Book, staged: Path, notebooks: Mapping[str, Any]) -> None:
+    """Write what other pages include of the notebooks: figures and tables that were made for them.
+
+    A page may include what this build did not make; it then says how to make it.
+    """
+    folder = staged / "fragments"
+    folder.mkdir()
+    for notebook in notebooks.values():
+        for described in displayed(notebook):
+            if described.get("page"):
+                prefix = "fig" if described["kind"] == "figure" else "tab"
+                path = folder / f"{prefix}-{described['id']}.md"
+                path.write_text(fragment(described), encoding="utf-8")
+    for page in (staged / "book").rglob("*.md"):
+        for name in _INCLUDED.findall(page.read_text(encoding="utf-8")):
+            if not (folder / name).exists():
+                text = f"*Not part of this build: `drlib book --profile {book.profile}` makes it.*\n"
+                (folder / name).write_text(text, encoding="utf-8")
 
 
 def _only_sources(folder: str, names: list[str]) -> list[str]:
@@ -177,8 +208,12 @@ def _write_config(book: Book, staged: Path, notice: str, runs: Mapping[str, Any]
     config["html"]["announcement"] = badge + html.escape(
         " ".join([BADGES.get(book.profile, ""), notice]).strip()
     )
-    config["exclude_patterns"] += ["generated", "drlib", "figures", "tables"]
+    config["exclude_patterns"] += ["generated", "fragments", "drlib", "figures", "tables"]
     numbers = {f"notebooks/{chapter.stem}": chapter.number for chapter in book.chapters}
+    for part in yaml.safe_load((staged / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
+        for chapter in part["chapters"]:
+            if chapter["file"] in numbers:
+                numbers |= dict.fromkeys(_subpages(chapter), numbers[chapter["file"]])
     config["sphinx"]["config"]["chapter_numbers"] = numbers
     config["parse"]["myst_substitutions"] = {
         f"{slug}_{name}": number
