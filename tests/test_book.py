@@ -70,6 +70,10 @@ rows = "| Attack | published | ours |\\n|:--|--:|--:|\\n"
 rows += "| MI-Face | 0.014 | NaN |\\n| Deep\\\\|Dream | 0.1 | 0.25 |"
 report.table(rows, id="SLUG", caption="Published beside reproduced.", provenance=made)
 report.value("gap", 0.25)
+words = {"caption": "Shown on a page of its own.", "provenance": made, "page": "book/item"}
+if "SLUG" == "first":
+    report.figure(plt.figure(figsize=(2, 2)), id="item", alt="An empty square for the page of the item", **words)
+    report.table("| a | b |\\n|:--|--:|\\n| c | 17 |", id="item", **words)
 
 # %%
 print(sizes, profile)
@@ -102,6 +106,8 @@ parts:
     numbered: 1
     chapters:
       - file: notebooks/03_first
+        sections:
+          - file: book/item
       - file: notebooks/12_second
 """
 
@@ -124,6 +130,11 @@ def project(folder: Path, root: Path) -> Book:
     intro = "# Title\n\n{numref}`fig-first`, {numref}`tab-second`; the gap is {{ first_gap }}.\n\n"
     (folder / "book" / "intro.md").write_text(intro + "```{include} ../generated/chapters.md\n```\n")
     (folder / "book" / "references.bib").write_text("")
+    item = "# An item\n\nSee {numref}`fig-item`.\n\n" + "".join(
+        f"```{{include}} /fragments/{name}.md\n```\n\n" for name in ("fig-item", "tab-item", "fig-other")
+    )
+    item += "```{literalinclude} /drlib/errors.py\n:language: python\n:pyobject: UserError\n```\n"
+    (folder / "book" / "item.md").write_text(item)
     listing = "# List\n\n```{include} ../generated/tables_figures.md\n```\n"
     (folder / "book" / "tables_figures.md").write_text(listing)
     for chapter in (FIRST, SECOND):
@@ -212,6 +223,19 @@ def test_a_chapter_has_the_number_of_its_section(built: Book) -> None:
     intro = page(built, "book/intro").text
     assert "Fig. 3.1" in intro and "Table 12.1" in intro
     assert "the gap is 0.25." in intro
+
+
+def test_a_page_shows_what_a_notebook_made_for_it(built: Book) -> None:
+    item = page(built, "book/item")
+    assert "Fig. 3.2" in item.text and "Table 3.2" in item.text and "17" in item.text
+    assert "3. An item" not in item.text
+    assert "Made by" in item.text and "class UserError" in item.text
+    assert [image["alt"] for image in item.images if "_images" in image.get("src", "")] == [
+        "An empty square for the page of the item"
+    ]
+    assert "Not part of this build: drlib book --profile smoke makes it" in item.text
+    chapter = page(built, "notebooks/03_first").text
+    assert "Fig. 3.2 is on the page An item" in chapter
 
 
 def test_every_picture_has_alternative_text_caption_and_provenance(built: Book) -> None:
@@ -580,6 +604,8 @@ print(build_reference(Reference("smoke", chapters, Path(sys.argv[2]), "reference
     assert "Fig. 3.1" in found.text and "0.014" in found.text and "[1, 2] smoke" in found.text
     assert "Reference run of" in found.text and "older version" not in found.text
     assert [image["alt"] for image in found.images if "_images" in image["src"]]
+    item = page(exported, "book/item")
+    assert "17" in item.text and any("_images" in image["src"] for image in item.images)
 
 
 def test_an_older_reference_run_is_shown_only_beside_unchanged_cells(exported: reference.Reference) -> None:

@@ -130,7 +130,7 @@ def test_sections_are_listed():
 def test_help_parameters():
     text = drlib("run benchmark --help-parameters").stdout
     assert "target_sizes: sizes of the target data set" in text
-    assert "[50, 100] (smoke); [50, 100, 200, 400] (laptop)" in text
+    assert "[50, 100] (smoke); [50, 100, 400] (laptop)" in text
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Sphinx extension: a chapter has the number of its section, also while others are not written yet.
 
 Sphinx counts chapters in the order of the table of contents, so that section 12 would be chapter 3.
-``chapter_numbers`` maps a page to its number; figures, tables and equations follow ("Fig. 12.1").
+``chapter_numbers`` maps a page to its number; figures, tables and equations follow ("Fig. 12.1"). A page below
+a chapter has no number of its own, but its figures count on with those of the chapter.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ def setup(app: Any) -> dict[str, Any]:
 
     def assign_figure_numbers(self: Any, env: Any) -> list[str]:
         renumber(env)  # the section numbers are complete here, whichever extension counted them
-        return count_figures(self, env)
+        numbers = env.config.chapter_numbers
+        unnumbered = [page for page in numbers if not env.toc_secnumbers.get(page)]
+        env.toc_secnumbers |= {page: {"": (numbers[page],)} for page in unnumbered}
+        changed = count_figures(self, env)
+        for page in unnumbered:  # a number that stayed would stand before every heading of the page
+            del env.toc_secnumbers[page]
+        return changed
 
     TocTreeCollector.assign_figure_numbers = assign_figure_numbers
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
