@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -145,24 +146,27 @@ def make_surrogate(spec: dict[str, Any], parents: Mapping[str, Artifact], progre
     access = _remote_box(parents.closed[0]).black_box(parents.address("target"))
     auxiliary = Auxiliary(parents["auxiliary"].tensors["images"]) if "auxiliary" in parents else None
 
+    how = surrogate.SurrogateSpec(**spec["surrogate"])
+
     def stage() -> surrogate.Surrogate:
         return surrogate.make(
             access,
             auxiliary,
-            surrogate.SurrogateSpec(**spec["surrogate"]),
+            how,
             generator=torch.Generator().manual_seed(spec["seed"] + PREPARE_SEED),
             progress=progress,
         )
 
     made, enforced = guard.run_sealed(stage, parents.closed)
+    told = surrogate.white_box(made.model, access.spec, architecture=how.architecture).spec
     data = {
-        "model": description_of(made.white_box.spec),
+        "model": description_of(replace(told, recipe={"width": how.width})),
         "agreement": made.agreement,
         "queries": access.queries,
         "facts": made.facts,
         "enforced_by": enforced,
     }
-    return {name: value.cpu() for name, value in made.white_box.model.state_dict().items()}, data
+    return {name: value.cpu() for name, value in made.model.state_dict().items()}, data
 
 
 def _state(access: BlackBox | NoAccess) -> list[Any]:

@@ -347,8 +347,8 @@ class AttackedModel(ImageData):
         for control in self.controls:
             if control == "prior_sample":
                 for attack in filter(declared.has_prior, self.attacks):
-                    prior = {"attack": f"{control}:{attack}"}
-                    cells.append(self.cell(size, seed, attack, **prior))
+                    sampled = self.cell(size, seed, attack)
+                    cells.append(sampled.model_copy(update={"attack": f"{control}:{attack}"}))
             elif control == "unconditional":
                 for attack in filter(declared.has_unconditional, self.attacks):
                     blind = {**self.resolved_hyperparameters(attack), "conditional": False}
@@ -516,12 +516,12 @@ class AttackPages(AttackedModel):
         return cells
 
     def surrogate_cells(self) -> list[Cell]:
-        """One white-box attack on the target itself and on each kind of surrogate of it."""
+        """One white-box attack on the target itself and on each kind of surrogate of it (the first seed)."""
         from drlib.surrogate import SurrogateSpec
 
         settings = profiles.load(self.profile).surrogates
         cells = []
-        for seed in self.seeds:
+        for seed in self.seeds[:1]:
             cells.append(self.cell(self.target_size, seed, self.surrogate_attack))
             for method in self.surrogates:
                 made = SurrogateSpec(method=method, **settings.get(method, {}))

@@ -302,7 +302,7 @@ def _prepared_task(cell: Cell) -> Task:
     if attack.prior_sees_target:
         parents["target"] = _attacked(cell)
     else:
-        spec["target"] = description_of(target_spec(cell.target))
+        spec["target"] = description_of(attack.prior_spec(target_spec(cell.target)))
     if attack.knowledge.dataset != NO_DATA:
         parents["auxiliary"] = _task("auxiliary", _data(cell.target), {}, "auxiliary images")
     return _task(

@@ -168,7 +168,8 @@ def make_control(spec: dict[str, Any], parents: dict[str, Artifact], progress: P
     splits = load_splits(DataSpec(**spec["data"]))
     name = spec["control"].partition(":")[0]
     images, labels = CONTROL_MAKERS[name](spec, parents, splits)
-    return {"images": images, "labels": labels}, {
+    tensors = {"images": images} | ({} if labels is None else {"labels": labels})
+    return tensors, {
         "queries": 0,
         "gradient_calls": 0,
         "seconds": 0.0,
@@ -201,14 +202,14 @@ def _posteriors(parents: dict[str, Artifact], splits: Splits) -> Tensor:
 
 def _prior_sample(
     spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     attack = attacks.create(spec["attack"], spec["hyperparameters"])
     labels = balanced_labels(spec["n"], len(splits.classes))
     generator = torch.Generator().manual_seed(spec["seed"])
     images = attack.prior_samples(
         parents["prepared"].tensors, n=spec["n"], labels=labels, generator=generator
     )
-    return images.cpu(), labels
+    return images.cpu(), labels if attack.labeled else None
 
 
 def _holdout_control(

@@ -406,9 +406,10 @@ class Attack(ABC):
     a dynamic target ``Update`` and ``Gradients``. ``coupled``: images of a batch share a loss term.
     ``labeled``: the output carries labels. ``auxiliary_labels``: it needs the auxiliary data's labels.
     ``prepares``: it has a ``prepare`` stage, which is stored apart and shared. ``prior_sees_target``: that
-    stage asks the target model; otherwise its result serves all targets of the same specification, and
-    its access is ``NoAccess``. ``effort``, ``prior_effort``: the hyperparameters that say how long each
-    stage runs (the convergence figures scale them).
+    stage asks the target model; otherwise its access is ``NoAccess`` and its result serves many targets:
+    all with images of the same shape, or, with ``prior_sees_recipe``, all that were trained alike.
+    ``effort``, ``prior_effort``: the hyperparameters that say how long each stage runs (the convergence
+    figures scale them).
 
     What stays possible for a dishonest attack in its own process: reading files outside the store where
     the operating system cannot forbid it, and inspecting the interpreter. Attacks run in processes that
@@ -425,7 +426,8 @@ class Attack(ABC):
     auxiliary_labels: ClassVar[bool] = False
     prepares: ClassVar[bool] = False
     prior_sees_target: ClassVar[bool] = True
-    effort: ClassVar[str] = "steps"
+    prior_sees_recipe: ClassVar[bool] = False
+    effort: ClassVar[str | None] = "steps"
     prior_effort: ClassVar[str | None] = None
 
     def supports(self, spec: TargetSpec) -> str | None:
@@ -450,6 +452,14 @@ class Attack(ABC):
         Reads only the hyperparameters marked ``PREPARE``.
         """
         return None
+
+    def prior_access(self, access: BlackBox) -> BlackBox | NoAccess:
+        """What ``prepare`` is granted of an access to the target."""
+        return access if self.prior_sees_target else NoAccess(self.prior_spec(access.spec), access.device)
+
+    def prior_spec(self, spec: TargetSpec) -> TargetSpec:
+        """What ``prepare`` is told of a target that it does not see."""
+        return spec if self.prior_sees_recipe else TargetSpec("", spec.shape, spec.num_classes, False)
 
     def prior_samples(
         self, prepared: Prepared, *, n: int, labels: Tensor, generator: torch.Generator
@@ -489,9 +499,8 @@ class Attack(ABC):
         """
         if reason := self.supports(access.spec):
             raise UserError(f"{self.title} cannot attack {access.spec.architecture}: {reason}")
-        before = access if self.prior_sees_target else NoAccess(access.spec, access.device)
         prepared = self.prepare(
-            before,
+            self.prior_access(access),
             auxiliary,
             generator=torch.Generator().manual_seed(seed + PREPARE_SEED),
             progress=lambda done, total: None,

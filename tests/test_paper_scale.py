@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from drlib import attacks, models
 from drlib.data import DataSpec, load_splits, target_subset
+from drlib.provenance import Measured
 from drlib.training import TrainSpec, accuracy, predict, train
-from drlib.types import TargetSpec, WhiteBox
+from drlib.types import (
+    DYNAMIC,
+    NO_DATA,
+    WHITE_BOX,
+    Attack,
+    Auxiliary,
+    BlackBox,
+    Gradients,
+    TargetSpec,
+    Update,
+    WhiteBox,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +39,7 @@ def white_box() -> WhiteBox:
     return WhiteBox(model, TargetSpec("convnet", (1, 16, 16), 5, True, splits.classes))
 
 
-@pytest.mark.parametrize("name", attacks.names())
+@pytest.mark.parametrize("name", ["mi_face", "deep_dream", "deep_inversion"])
 def test_published_hyperparameters_run_to_the_end(name, white_box):
     made = attacks.create(name).run(white_box, n=25, seed=0)
     confidence = predict(white_box.model, made.images).gather(1, made.labels[:, None])
@@ -31,14 +47,71 @@ def test_published_hyperparameters_run_to_the_end(name, white_box):
     assert confidence.mean() > 0.8
 
 
-@pytest.mark.parametrize("architecture", ["vgg16", "resnet18", "mobilenet_v2"])
-def test_published_widths_train_and_are_attacked_at_64_pixels_in_color(architecture):
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand((16, 3, 64, 64), generator=generator)
-    labels = torch.arange(16) % 4
-    model = models.build(architecture, shape=(3, 64, 64), num_classes=4, generator_seed=0)
-    train(model, images, labels, TrainSpec(epochs=2, min_steps=2, batch_size=8), seed=0)
-    white_box = WhiteBox(model, TargetSpec(architecture, (3, 64, 64), 4, True))
-    for name in attacks.names():
-        made = attacks.create(name, {"steps": 2}).run(white_box, n=8, seed=0)
-        assert made.images.shape == (8, 3, 64, 64)
+SHAPE, CLASSES, N = (3, 64, 64), 4, 8
+TWO_STEPS: dict[str, dict[str, Any]] = {
+    "mi_face": {"steps": 2},
+    "deep_dream": {"steps": 2},
+    "deep_inversion": {"steps": 2},
+    "revealer": {"prior_steps": 2, "steps": 2},
+    "kedmi": {"prior_steps": 2, "steps": 2},
+    "plgmi": {"prior_steps": 2, "steps": 2},
+    "deep_leakage": {"matching": "cosine_adam", "labels": "infer", "steps": 2},
+    "inv_alignment": {"epochs": 2},
+    "updates_leak": {"epochs": 2, "updates": 4, "update_size": 8, "probes": 8, "samples": 2},
+    "bias_rec": {"steps": 2},
+}
+"""Everything as published but how long it runs (and, for shadow models, how many)."""
+
+
+def images_of(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand((n, *SHAPE), generator=generator), torch.arange(n) % CLASSES
+
+
+@pytest.fixture(scope="module", params=["vgg16", "resnet18", "mobilenet_v2"])
+def large(request: pytest.FixtureRequest) -> WhiteBox:
+    return large_target(request.param)
+
+
+@functools.cache
+def large_target(architecture: str) -> WhiteBox:
+    """A target at the published width after two steps on 64x64 color images."""
+    model = models.build(architecture, shape=SHAPE, num_classes=CLASSES, generator_seed=0)
+    recipe = TrainSpec(epochs=2, min_steps=2, batch_size=8)
+    train(model, *images_of(16, 0), recipe, seed=0)
+    update = TrainSpec(epochs=1, min_steps=0, batch_size=8, optimizer="sgd", learning_rate=1e-2)
+    known = {"width": 1.0, "size": 16, "training": recipe.model_dump(), "update": update.model_dump()}
+    return WhiteBox(model, TargetSpec.of(model, architecture, SHAPE, CLASSES, recipe=known))
+
+
+def view(attack: Attack, white_box: WhiteBox) -> BlackBox:
+    """The access that the attack's knowledge grants."""
+    if attack.knowledge.training != DYNAMIC:
+        black_box = attack.knowledge.model != WHITE_BOX
+        return BlackBox(white_box.query, white_box.spec) if black_box else white_box
+    if attack.knowledge.model != WHITE_BOX:
+        return Update(white_box.query, white_box.query, white_box.spec)
+    images, labels = (part.unflatten(0, (1, N)) for part in images_of(N, 1))
+    server = Gradients(white_box.model, white_box.spec, {}, N)
+    found = {name: value.detach() for name, value in server.parameter_gradients(images, labels).items()}
+    return Gradients(white_box.model, white_box.spec, found, N)
+
+
+@pytest.mark.parametrize("name", attacks.names())
+def test_two_steps_at_64_pixels_in_color_and_published_widths(name, large, record_property):
+    attack = attacks.create(name, TWO_STEPS[name])
+    if attack.supports(large.spec):
+        if large.spec.architecture != "vgg16":
+            pytest.skip("its own network is tried once")
+        large = large_target("homogeneous_mlp")
+    assert attack.supports(large.spec) is None
+    auxiliary = None
+    if attack.knowledge.dataset != NO_DATA:
+        images, labels = images_of(40, 2)
+        auxiliary = Auxiliary(images, labels if attack.auxiliary_labels else None)
+    with Measured() as measured:
+        made = attack.run(view(attack, large), n=N, auxiliary=auxiliary, seed=0)
+    assert made.images.shape == (N, *SHAPE) and torch.isfinite(made.images).all()
+    line = f"{name} on {large.spec.architecture}: {measured.seconds:.1f} s, {measured.peak_memory_mb:.0f} MB"
+    record_property("planning", line)
+    print(f"\nplanning: {line}")

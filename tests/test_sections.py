@@ -37,6 +37,7 @@ def test_sections_say_what_they_regenerate():
         "00_ten_minutes",
         "01_taxonomy",
         "02_metrics",
+        "03_attacks",
         "12_benchmark",
     ]
 
@@ -87,7 +88,7 @@ REFUSED = [
     ("training={epochs: 0}", "epochs"),
     ("training={optimizer: sdg}", "optimizer='sdg' is not allowed (allowed: one of adamw, adam, sgd)"),
     ("training=3", "training=3 is not allowed (allowed: a mapping"),
-    ("hyperparameters={revealer: {}}", "unknown attack in hyperparameters 'revealer'"),
+    ("hyperparameters={reveeler: {}}", "did you mean 'revealer'"),
     ("hyperparameters={mi_face: {step: 3}}", "hyperparameter of mi_face 'step'; did you mean 'steps'"),
     ("hyperparameters={mi_face: {steps: abc}}", "mi_face: steps='abc' is not allowed"),
     ("hyperparameters={mi_face: {steps: true}}", "mi_face: steps=True is not allowed"),
@@ -136,7 +137,7 @@ def test_values_mean_what_they_say():
     assert parameters.download is True and parameters.n is None and parameters.width == 0.25
     assert parameters.target_sizes == (50, 100)  # ascending, whatever the order
     assert parameters.attacks == ("deep_dream",)
-    assert parameters.seeds == (3, 4, 5)
+    assert parameters.seeds == (3, 4)
 
 
 def test_text_is_taken_as_typed(tmp_path):
@@ -201,13 +202,33 @@ def test_relative_paths_become_absolute(tmp_path, monkeypatch):
 def test_cells_are_sizes_times_seeds_times_attacks_and_controls():
     parameters = sections.parameters("benchmark", "laptop")
     cells = parameters.cells()
-    assert len(cells) == 4 * 3 * (3 + 4) == len({cell.model_dump_json() for cell in cells})
-    assert {cell.target.size for cell in cells} == {50, 100, 200, 400}
+    # Four controls for the training set and four for the update, samples of four priors, one blind attack.
+    assert len(cells) == 3 * 2 * (10 + 4 + 4 + 4 + 1) == len({cell.model_dump_json() for cell in cells})
+    assert {cell.target.size for cell in cells} == {50, 100, 400}
     assert all(cell.seed == cell.target.seed for cell in cells)
     assert {cell.equal_size for cell in cells} == {50}
     for cell in cells:
-        expected = {} if cell.is_control else profiles.load("laptop").attacks[cell.attack]
-        assert cell.hyperparameters == expected
+        if not cell.is_control and cell.hyperparameters.get("conditional") is not False:
+            assert cell.hyperparameters == profiles.load("laptop").attacks[cell.attack]
+
+
+def test_each_attack_gets_the_target_that_it_is_for():
+    parameters = sections.parameters("benchmark", "smoke")
+    by_attack = {cell.attack: cell.target for cell in parameters.cells() if not cell.is_control}
+    for name, target in by_attack.items():
+        dynamic = name in ("deep_leakage", "updates_leak")
+        assert (target.update is not None) == dynamic
+        assert target.architecture == ("homogeneous_mlp" if name == "bias_rec" else "convnet")
+    controls = [cell for cell in parameters.cells() if cell.attack == "noise"]
+    assert {cell.target.update is None for cell in controls} == {True, False}
+
+
+def test_controls_of_priors_and_conditions_stand_for_the_attacks_that_have_them():
+    parameters = sections.parameters("benchmark", "smoke")
+    sampled = {cell.sampled_attack for cell in parameters.cells() if cell.control == "prior_sample"}
+    assert sampled == {"revealer", "kedmi", "plgmi", "updates_leak"}
+    blind = [cell for cell in parameters.cells() if cell.hyperparameters.get("conditional") is False]
+    assert {cell.attack for cell in blind if not cell.is_control} == {"updates_leak"}
 
 
 def test_hyperparameters_and_training_change_the_profiles():

@@ -12,7 +12,18 @@ from drlib.errors import UserError, unknown
 if TYPE_CHECKING:
     from drlib.types import Attack
 
-_CLASSES = {"mi_face": "MIFace", "deep_dream": "DeepDream", "deep_inversion": "DeepInversion"}
+_CLASSES = {
+    "mi_face": "MIFace",
+    "deep_dream": "DeepDream",
+    "deep_inversion": "DeepInversion",
+    "revealer": "Revealer",
+    "kedmi": "KEDMI",
+    "plgmi": "PLGMI",
+    "deep_leakage": "DeepLeakage",
+    "inv_alignment": "InvAlignment",
+    "updates_leak": "UpdatesLeak",
+    "bias_rec": "BiasRec",
+}
 
 
 def names() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ def listing(folder: Path) -> str:
     results = {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
     }
-    parts = [_speed(results)]
+    parts = [_speed(results), _attacks(results)]
     parts += [_jitter(results[name]) for name in sorted(results) if name.startswith("deep_inversion")]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -50,6 +50,33 @@ def _speed(results: dict[str, Any]) -> str:
     made = "Made by `make bench` · CPU seconds of one thread, both sides in one run · " + _conditions(results)
     caption = "How many times faster than what one would use instead, and how far the results differ"
     return _table("speed", caption, ["what", "against", "faster", "difference"], rows, made)
+
+
+def _attacks(results: dict[str, Any]) -> str:
+    """What 100 reconstructions cost, and how cost and memory grow with their number."""
+    if "attacks" not in results:
+        return ""
+    rows = []
+    for row in results["attacks"]["attacks"].values():
+        prior = f"{row['prior_seconds']:.1f}" if row["prior_seconds"] > 0.05 else "none"
+        grown = list(row["n"].values())
+        rows.append(
+            [
+                row["title"],
+                prior,
+                f"{row['seconds_per_100']:.1f}",
+                ", ".join(row["n"]),
+                ", ".join(f"{part['milliseconds_each']:.0f}" for part in grown),
+                ", ".join(f"{part['memory_rise_mb']:.0f}" for part in grown),
+            ]
+        )
+    header = ["attack", "prior, s", "100 reconstructions, s", "n", "ms each", "memory rise, MB"]
+    caption = "What the attacks cost with the laptop profile's settings, and how that grows with n"
+    made = (
+        "Made by `python benchmarks/bench_attacks.py` · digits 16x16, target trained on 100 · CPU seconds · "
+        + _conditions({"": results["attacks"]})
+    )
+    return _table("attack-costs", caption, header, rows, made)
 
 
 def _jitter(result: dict[str, Any]) -> str:
