@@ -77,7 +77,8 @@ class KEDMI(Attack):
     log sigma^2, which start at 0 and ``init_log_var``, with one sample a class and step. Entropy is a mean
     over the batch, not a sum: 6.4e-3 is their 1e-4 at a batch of 64. ``kl_weight`` (0 is published) adds
     KL(N(mu, sigma^2) || N(0, 1)) of each class. Minibatch discrimination is dropped: started from N(0, 1)
-    as published, its output underflows to zero. The target stays in eval mode; in their code it does not.
+    as published, its output underflows to zero. All convolutions of the discriminator are 5x5 (their last
+    one: 3x3). The target stays in eval mode; in their code it does not.
 
     Known failure: only the loss holds sigma. Where it is small, a class becomes one image, which convinces
     the target but less a second classifier (fact ``log_var``). A prior serves one target only.

@@ -45,6 +45,25 @@ def _speed(results: dict[str, Any]) -> str:
                 f"{row['largest_difference']:.0e} in a pixel",
             ]
         )
+    matching = results.get("deep_leakage", {"methods": {}})
+    for name, row in matching["methods"].items():
+        what = f"Deep-Leakage ({name}) on {row['architecture']}, {matching['n']} gradients of one image"
+        psnr = f"median PSNR {row['batch_median_psnr']:.0f} against "
+        own = f"{psnr}{row['loop_median_psnr']:.0f} dB"
+        rows.append([what, "the same, gradient by gradient", f"{row['ratio']:.1f}x", own])
+        if "pytorch_ratio" in row:
+            other = f"{psnr}{row['pytorch_loop_median_psnr']:.0f} dB"
+            rows.append([what, "a loop over torch.optim.LBFGS", f"{row['pytorch_ratio']:.1f}x", other])
+    shadows = results.get("updates_leak", {"shadows": {}})
+    for name, row in shadows["shadows"].items():
+        rows.append(
+            [
+                f"training {shadows['models']} shadow models at once, {name}",
+                "one after another",
+                f"{row['train_ratio']:.1f}x",
+                f"{row['largest_difference']:.0e} in a probability",
+            ]
+        )
     if not rows:
         return ""
     made = "Made by `make bench` · CPU seconds of one thread, both sides in one run · " + _conditions(results)
