@@ -10,7 +10,7 @@ matters little; the runs alternate, and the median of three is reported.
 
 Its worth, for updates with 5 and with 100 images: the mean squared error of the best one-to-one matching of
 the reconstructions with the update's images, conditional against unconditional generator, each with three
-preparations; on a model that is none of the shadow models, updated with auxiliary images (the classes that the
+preparations; on a model that is none of the shadow models, updated with auxiliary images (classes that the
 shadow models know) or with the digits 0-4 of the update split (the target of the book). Ten minutes.
 """
 

@@ -186,6 +186,9 @@ def extract(
 
     The box has no gradient, so G's is estimated from its answers at nearby points, and taken through G by the
     chain rule. The agreement is measured on up to 1024 new samples of G, within the budget.
+
+    Known failure: where smooth random images reach all classes, as on small digits, a generator that is not
+    trained asks as well as one that is.
     """
     held_out = min(1024, max(1, queries // 10))
     iterations = (queries - held_out) // (batch_size * (1 + directions + student_steps))
