@@ -2,11 +2,11 @@
 
     python benchmarks/bench_attacks.py [ATTACK ...]
 
-Each attack runs in one thread on a target that was trained on 100 digits as in the laptop profile. The first stage
-(generative model, shadow models) is made once and timed apart. Then 50, 200 and 800 reconstructions: CPU
-seconds each, and how much the process's peak memory rose above what it held before. Deep-Leakage reconstructs
-at most the 100 images of an update, observed in gradients of 25: 25, 50 and 100. Prints a table and writes
-benchmarks/results/attacks.json; attacks that are named are replaced in it, the others stay.
+Each attack runs in one thread on a target that was trained on 100 digits as in the laptop profile. The first
+stage (generative model, shadow models) is made once and timed apart. Then 50, 200 and 800 reconstructions:
+CPU seconds each, and how much the process's peak memory rose above what it held before. Deep-Leakage
+reconstructs at most the 100 images of an update, observed in gradients of 25: 25, 50 and 100. Prints a table
+and writes benchmarks/results/attacks.json; attacks that are named are replaced in it, the others stay.
 """
 
 from __future__ import annotations

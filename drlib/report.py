@@ -193,7 +193,8 @@ def fragment(described: dict[str, Any]) -> str:
     rows = [[_unbroken(cell) for cell in row] for row in described["rows"]]
     text = pipe_table(described["header"], rows, described["right"])
     made = f"\n`````{{container}} provenance\n{provenance}\n`````\n" if provenance else ""
-    return f"`````{{table}} {caption}\n:name: tab-{id}\n:class: drlib-table\n\n{text}`````\n{made}"
+    # Tildes, since what follows a fence of backticks in its line must not contain any, and captions do.
+    return f"~~~~~{{table}} {caption}\n:name: tab-{id}\n:class: drlib-table\n\n{text}~~~~~\n{made}"
 
 
 def elsewhere(described: dict[str, Any]) -> str:

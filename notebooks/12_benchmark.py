@@ -205,7 +205,7 @@ Markdown("\n".join(f"- **{title}** is NaN: {reason}." for title, reason in refus
 report.table(
     wide_table("control"),
     id="table-2-controls",
-    caption=f"Controls for {{numref}}`tab-table-2-shape`: they attack nothing. *Prior sample*: drawn from an attack's generative model before any optimization. *(update)*: against the images of the update.",
+    caption="Controls for {numref}`tab-table-2-shape`: they attack nothing. *Prior sample*: drawn from an attack's generative model before any optimization. *(update)*: against the images of the update.",
     provenance=made_by,
 )
 

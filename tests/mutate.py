@@ -108,8 +108,8 @@ FAULTS = (
     Fault(
         "the update is reconstructed from the training images",
         "drlib/tasks.py",
-        "    return Split(splits.update.images[:size], splits.update.labels[:size], splits.update.indices[:size])",
-        "    return target_subset(splits, size)",
+        "return Split(splits.update.images[:size], splits.update.labels[:size]",
+        "return Split(splits.target.images[:size], splits.target.labels[:size]",
         "tests/test_dynamic.py",
     ),
     Fault(

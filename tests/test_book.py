@@ -72,7 +72,7 @@ report.table(rows, id="SLUG", caption="Published beside reproduced.", provenance
 report.value("gap", 0.25)
 words = {"caption": "Shown on a page of its own.", "provenance": made, "page": "book/item"}
 if "SLUG" == "first":
-    report.figure(plt.figure(figsize=(2, 2)), id="item", alt="An empty square for the page of the item", **words)
+    report.figure(plt.figure(figsize=(2, 2)), id="item", alt="An empty square on the item's page", **words)
     report.table("| a | b |\\n|:--|--:|\\n| c | 17 |", id="item", **words)
 
 # %%
@@ -231,7 +231,7 @@ def test_a_page_shows_what_a_notebook_made_for_it(built: Book) -> None:
     assert "3. An item" not in item.text
     assert "Made by" in item.text and "class UserError" in item.text
     assert [image["alt"] for image in item.images if "_images" in image.get("src", "")] == [
-        "An empty square for the page of the item"
+        "An empty square on the item's page"
     ]
     assert "Not part of this build: drlib book --profile smoke makes it" in item.text
     chapter = page(built, "notebooks/03_first").text

@@ -1,8 +1,8 @@
 """Sphinx extension: a chapter has the number of its section, also while others are not written yet.
 
 Sphinx counts chapters in the order of the table of contents, so that section 12 would be chapter 3.
-``chapter_numbers`` maps a page to its number; figures, tables and equations follow ("Fig. 12.1"). A page below
-a chapter has no number of its own, but its figures count on with those of the chapter.
+``chapter_numbers`` maps a page to its number; figures, tables and equations follow ("Fig. 12.1"). A page
+below a chapter has no number of its own, but its figures count on with those of the chapter.
 """
 
 from __future__ import annotations
