@@ -28,7 +28,7 @@
 import math
 
 import pandas as pd
-from IPython.display import Markdown
+from IPython.display import Markdown, display
 
 from drlib import convergence, data, plots, report, results, sections, study, tasks
 from drlib.attacks import get
@@ -141,7 +141,8 @@ report.table(
 )
 refused = [(results.title(cell), study.explain_unsupported(cell)) for cell in main[: len(names)]]
 refused = [(title, reason) for title, reason in refused if reason]
-Markdown("\n".join(f"- **{title}** did not run: {reason}." for title, reason in refused))
+if refused:
+    display(Markdown("\n".join(f"- **{title}** did not run: {reason}." for title, reason in refused)))
 
 # %% [markdown]
 # ## The pictures of each page

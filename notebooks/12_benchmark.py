@@ -29,7 +29,7 @@ import math
 
 import pandas as pd
 import torch
-from IPython.display import Markdown
+from IPython.display import Markdown, display
 
 from drlib import convergence, data, plots, published, report, results, sections, study, tasks
 from drlib.metrics import near_duplicates
@@ -121,7 +121,7 @@ for part, group in enumerate((shown[:half], shown[half:]), start=1):
                 rec.images[:2], labels, target, splits.holdout if len(splits.holdout) else target
             )
             parts.append(rows)
-            columns += [f"{results.title(cell)}\n{size}", ""]
+            columns += [f"{results.title(cell) if size == small else ''}\n{size}", ""]
     if not group:
         continue
     ssim_of = {attack: pick("SSIM", large).value[results.title(cell_of(attack, large))] for attack in group}
@@ -196,7 +196,10 @@ refused = {
     results.title(cell_of(attack, small)): study.explain_unsupported(cell_of(attack, small))
     for attack in p.attacks
 }
-Markdown("\n".join(f"- **{title}** is NaN: {reason}." for title, reason in refused.items() if reason))
+if any(refused.values()):
+    display(
+        Markdown("\n".join(f"- **{title}** is NaN: {reason}." for title, reason in refused.items() if reason))
+    )
 
 # %% [markdown]
 # The controls, in the same form. Each row that an attack does not clearly pass says what its number is worth.

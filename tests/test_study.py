@@ -456,7 +456,8 @@ def test_a_worker_whose_parent_is_gone_before_it_is_ready_ends(tmp_path):
 
 
 def test_a_failing_job_names_itself_and_keeps_its_traceback(tmp_path):
-    job = pool.Job("score", "k", {}, {"target": ("target", "absent")}, {}, "data", "score nothing")
+    spec = {**study._d_tar(TARGET), "control": "class_mean", "n": 5, "seed": 0}
+    job = pool.Job("control", "k", spec, {"target": ("target", "absent")}, {}, "data", "score nothing")
     with pytest.raises(pool.JobFailed, match=r"score nothing failed: .*no target artifact absent") as error:
         pool.run(
             [job],
