@@ -186,7 +186,7 @@ def fragment(described: dict[str, Any]) -> str:
     id, caption, provenance = (described[name] for name in ("id", "caption", "provenance"))
     if described["kind"] == "figure":
         return (
-            f"`````{{figure}} /figures/{id}.png\n:name: fig-{id}\n"
+            f"`````{{figure}} /figures/{id}.png\n:name: {label(described)}\n"
             f":alt: {json.dumps(described['alt'], ensure_ascii=False)}\n"
             f":class: drlib-picture\n\n{caption}\n\n{provenance}\n`````\n"
         )
@@ -194,15 +194,19 @@ def fragment(described: dict[str, Any]) -> str:
     text = pipe_table(described["header"], rows, described["right"])
     made = f"\n`````{{container}} provenance\n{provenance}\n`````\n" if provenance else ""
     # Tildes, since what follows a fence of backticks in its line must not contain any, and captions do.
-    return f"~~~~~{{table}} {caption}\n:name: tab-{id}\n:class: drlib-table\n\n{text}~~~~~\n{made}"
+    return f"~~~~~{{table}} {caption}\n:name: {label(described)}\n:class: drlib-table\n\n{text}~~~~~\n{made}"
+
+
+def label(described: dict[str, Any]) -> str:
+    """The name that an item is referred to by: ``fig-<id>`` or ``tab-<id>``."""
+    return f"{'fig' if described['kind'] == 'figure' else 'tab'}-{described['id']}"
 
 
 def elsewhere(described: dict[str, Any]) -> str:
     """What the notebook's own page says of an item that another page shows; empty if it shows it itself."""
     if not described.get("page"):
         return ""
-    prefix = "fig" if described["kind"] == "figure" else "tab"
-    return f"{{numref}}`{prefix}-{described['id']}` is on the page {{doc}}`/{described['page']}`.\n"
+    return f"{{numref}}`{label(described)}` is on the page {{doc}}`/{described['page']}`.\n"
 
 
 def pipe_table(header: list[str], rows: list[list[str]], right: list[bool]) -> str:

@@ -400,17 +400,26 @@ class Metrics(ImageData):
         return (self.target_size,)
 
 
-class AttackPages(AttackedModel):
-    """What the page of each attack shows: pictures, convergence, cost."""
+class Repeated(AttackedModel):
+    """A section that runs everything with several seeds."""
 
-    slug: ClassVar[str] = "attacks"
-    target_size: int = _parameter("images the target model is trained on", "a whole number from 1", ge=1)
     repeats: int = _parameter(
         "how many seeds: seed, seed + 1, ...; intervals need several",
         "a whole number from 1 to 100",
         ge=1,
         le=100,
     )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + self.repeats))
+
+
+class AttackPages(Repeated):
+    """What the page of each attack shows: pictures, convergence, cost."""
+
+    slug: ClassVar[str] = "attacks"
+    target_size: int = _parameter("images the target model is trained on", "a whole number from 1", ge=1)
     multiples: Multiples = _parameter(
         "convergence: multiples of the profile's steps, 1 among them",
         "a list of numbers above 0, such as [0.25, 1, 4]",
@@ -459,10 +468,6 @@ class AttackPages(AttackedModel):
     @property
     def sizes(self) -> tuple[int, ...]:
         return (self.target_size,)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(range(self.seed, self.seed + self.repeats))
 
     def convergence(self) -> dict[tuple[str, str, float], list[Cell]]:
         """Cells by (attack, hyperparameter that is scaled, multiple).
@@ -533,7 +538,7 @@ class AttackPages(AttackedModel):
         return [*super().cells(), *convergence, *self.gradient_cells(), *self.surrogate_cells()]
 
 
-class Benchmark(AttackedModel):
+class Benchmark(Repeated):
     """The shape of Table 2 and Figure 1."""
 
     slug: ClassVar[str] = "benchmark"
@@ -541,21 +546,11 @@ class Benchmark(AttackedModel):
         "sizes of the target data set (nested: each contains the smaller ones)",
         "a list of whole numbers from 1, such as [50, 100]",
     )
-    repeats: int = _parameter(
-        "how many seeds: seed, seed + 1, ...; intervals need several",
-        "a whole number from 1 to 100",
-        ge=1,
-        le=100,
-    )
 
     @field_validator("target_sizes")
     @classmethod
     def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(_unique(value)))
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(range(self.seed, self.seed + self.repeats))
 
     @property
     def sizes(self) -> tuple[int, ...]:

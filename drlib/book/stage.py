@@ -22,7 +22,7 @@ from drlib.book import measured, paper_items
 from drlib.book.gate import displayed
 from drlib.book.layout import CHECKOUT, Book, Chapter, read_json, tree_hash, write_json
 from drlib.errors import UserError
-from drlib.report import fragment
+from drlib.report import fragment, label
 
 _INCLUDED = re.compile(r"\{include\} /fragments/([\w-]+\.md)")
 
@@ -117,13 +117,17 @@ def build(book: Book, staged: Path, *, strict: bool = True) -> Path:
 
 def pages(staged: Path) -> list[str]:
     """The pages named in a table of contents, root first."""
+    root, chapters = _contents(staged)
+    return [root, *(page for chapter, below in chapters.items() for page in [chapter, *below])]
+
+
+def _contents(staged: Path) -> tuple[str, dict[str, list[str]]]:
+    """The root page, and each chapter with the pages below it, in order."""
     toc = yaml.safe_load((staged / "_toc.yml").read_text(encoding="utf-8"))
     chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
-    return [toc["root"], *(page for chapter in chapters for page in [chapter["file"], *_subpages(chapter)])]
-
-
-def _subpages(chapter: dict[str, Any]) -> list[str]:
-    return [section["file"] for section in chapter.get("sections", [])]
+    return toc["root"], {
+        chapter["file"]: [section["file"] for section in chapter.get("sections", [])] for chapter in chapters
+    }
 
 
 def _write_fragments(book: Book, staged: Path, notebooks: Mapping[str, Any]) -> None:
@@ -136,9 +140,7 @@ def _write_fragments(book: Book, staged: Path, notebooks: Mapping[str, Any]) -> 
     for notebook in notebooks.values():
         for described in displayed(notebook):
             if described.get("page"):
-                prefix = "fig" if described["kind"] == "figure" else "tab"
-                path = folder / f"{prefix}-{described['id']}.md"
-                path.write_text(fragment(described), encoding="utf-8")
+                (folder / f"{label(described)}.md").write_text(fragment(described), encoding="utf-8")
     for page in (staged / "book").rglob("*.md"):
         for name in _INCLUDED.findall(page.read_text(encoding="utf-8")):
             if not (folder / name).exists():
@@ -210,10 +212,9 @@ def _write_config(book: Book, staged: Path, notice: str, runs: Mapping[str, Any]
     )
     config["exclude_patterns"] += ["generated", "fragments", "drlib", "figures", "tables"]
     numbers = {f"notebooks/{chapter.stem}": chapter.number for chapter in book.chapters}
-    for part in yaml.safe_load((staged / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
-        for chapter in part["chapters"]:
-            if chapter["file"] in numbers:
-                numbers |= dict.fromkeys(_subpages(chapter), numbers[chapter["file"]])
+    for chapter, below in _contents(staged)[1].items():
+        if chapter in numbers:
+            numbers |= dict.fromkeys(below, numbers[chapter])
     config["sphinx"]["config"]["chapter_numbers"] = numbers
     config["parse"]["myst_substitutions"] = {
         f"{slug}_{name}": number
