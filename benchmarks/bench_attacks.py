@@ -25,7 +25,7 @@ from drlib import attacks, models, profiles, sections, training
 from drlib.cells import Target
 from drlib.data import load_splits, target_subset
 from drlib.provenance import Measured
-from drlib.testing import silent
+from drlib.testing import granted, silent
 from drlib.types import (
     DYNAMIC,
     NO_DATA,
@@ -34,9 +34,7 @@ from drlib.types import (
     Attack,
     Auxiliary,
     BlackBox,
-    Gradients,
     TargetSpec,
-    Update,
     WhiteBox,
     balanced_labels,
 )
@@ -67,15 +65,13 @@ def views(attack: Attack, target: Target, n: int) -> BlackBox:
     spec = TargetSpec.of(model, target.architecture, shape, 5, recipe=recipe)
     white_box = WhiteBox(model, spec)
     if attack.knowledge.training != DYNAMIC:
-        return white_box if attack.knowledge.model == WHITE_BOX else BlackBox(white_box.query, spec)
+        return granted(attack, white_box)
     if attack.knowledge.model == WHITE_BOX:
         images, labels = (part[:n].unflatten(0, (-1, 25)) for part in (new.images, new.labels))
-        found = Gradients(white_box.model, spec, {}, 25).parameter_gradients(images, labels)
-        return Gradients(white_box.model, spec, {name: value.detach() for name, value in found.items()}, 25)
-    before = trained(target, old.images, old.labels)
+        return granted(attack, white_box, batches=(images, labels))
+    before = WhiteBox(trained(target, old.images, old.labels), spec)
     training.train(model.requires_grad_(True), new.images, new.labels, target.update.training, seed=0)
-    after = WhiteBox(model, spec)
-    return Update(after.query, WhiteBox(before, spec).query, spec)
+    return granted(attack, WhiteBox(model, spec), before=before)
 
 
 def auxiliary_of(attack: Attack, target: Target) -> Auxiliary | None:

@@ -26,8 +26,11 @@ from torch import Tensor
 from torch.func import functional_call
 
 from drlib import models
-from drlib.attacks.bias_rec import BiasRec, Stationarity
-from drlib.attacks.inv_alignment import InvAlignment, between, decode, decoder, truncated
+from drlib.attacks.bias_rec import BiasRec
+from drlib.attacks.inv_alignment import InvAlignment
+from drlib.decoders import Decoder, truncated
+from drlib.pseudo_posteriors import between
+from drlib.stationarity import Stationarity
 from drlib.testing import silent
 from drlib.types import Auxiliary, BlackBox, TargetSpec, WhiteBox, balanced_labels
 
@@ -77,10 +80,10 @@ def inv_alignment() -> dict[str, float]:
     batch, result = seconds(
         lambda: attack.reconstruct(access, made, n=N, labels=labels, generator=generator(), progress=silent)
     )
-    net = decoder(CLASSES, SHAPE, attack.width, attack.standardize).eval().requires_grad_(False)
+    net = Decoder(CLASSES, SHAPE, attack.width, attack.standardize).eval().requires_grad_(False)
     net.load_state_dict({k[8:]: v for k, v in made.items() if k.startswith("decoder.")})
     inputs = truncated(between(made["posteriors"], labels, generator()), attack.kept)
-    loop, images = seconds(lambda: torch.cat([decode(net, row, SHAPE) for row in inputs.split(1)]))
+    loop, images = seconds(lambda: torch.cat([net(row) for row in inputs.split(1)]))
     return {
         "prepare_cpu_seconds": prepare,
         "batch_cpu_seconds": batch,

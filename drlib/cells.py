@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from drlib.data import DataSpec
+from drlib.declared import PRIOR_CONTROLS
 from drlib.errors import UserError
 from drlib.spec import Spec
 from drlib.surrogate import SurrogateSpec
@@ -21,12 +22,14 @@ CONTROL_TITLES = {
     "class_mean": "Class mean",
     "auxiliary_top": "Auxiliary top",
     "prior_sample": "Prior sample",
+    "prior_best": "Best of the prior",
     "holdout": "Holdout",
 }
 
 CONTROLS = tuple(CONTROL_TITLES)
 """What stands beside every attack: the floor, two readings of the auxiliary data, samples of an attack's
-prior before any optimization (``prior_sample:ATTACK``), and unseen real images."""
+prior before any optimization (``prior_sample:ATTACK``), those of many samples that the target is surest of
+(``prior_best:ATTACK``), and unseen real images."""
 
 MAX_SEED = 2**31 - 1
 
@@ -139,8 +142,12 @@ class Cell(_Frozen):
         return name if name in CONTROLS else None
 
     @property
+    def samples_prior(self) -> bool:
+        return self.control in PRIOR_CONTROLS
+
+    @property
     def sampled_attack(self) -> str:
-        """The attack whose prior a ``prior_sample`` control samples."""
+        """The attack whose prior a control samples; empty for other controls."""
         return self.attack.partition(":")[2]
 
     def without_seed(self) -> Cell:

@@ -20,6 +20,9 @@ from drlib.errors import UserError, unknown
 
 ARCHITECTURES = ("convnet", "lenet", "mlp", "homogeneous_mlp", "vgg16", "resnet18", "mobilenet_v2")
 
+PRIOR_CONTROLS = ("prior_sample", "prior_best")
+"""Controls that draw from an attack's prior: ``prior_sample:ATTACK``, ``prior_best:ATTACK``."""
+
 LARGEST_TARGET = {("digits", "class"): 400, ("lfw_subset", "class"): 80, ("lfw_subset", "identity"): 100}
 """Images in the target split of the bundled data sets, by name and mode."""
 
@@ -71,6 +74,12 @@ def is_dynamic(attack: str) -> bool:
 def has_prior(attack: str) -> bool:
     """True if samples can be drawn from the attack's prior (``prior_samples`` is defined)."""
     return "prior_samples" in _methods(attack)
+
+
+def is_labeled(attack: str) -> bool:
+    """False if the attack's class declares that its output has no labels."""
+    declared = _declarations(attack).get("labeled")
+    return declared is None or ast.unparse(declared) != "False"
 
 
 def has_unconditional(attack: str) -> bool:

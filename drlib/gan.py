@@ -1,4 +1,4 @@
-"""What GAN attacks share: networks, losses, one training loop, latents.
+"""What GAN attacks share: networks, losses, one training loop, samples.
 
 An attack builds its networks with ``initialized``, hands two loss functions to ``train``, keeps the
 result with ``pack`` and gets the networks back with ``unpack``. A loss function takes no argument: it
@@ -20,7 +20,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from drlib.errors import UserError
 from drlib.optimize import check_number
-from drlib.types import Auxiliary, BlackBox, NoAccess, Progress, check_images
+from drlib.types import Auxiliary, NoAccess, Progress, check_images
 
 GRADIENT_PENALTY = 10.0
 """Weight of the gradient penalty in WGAN-GP."""
@@ -197,7 +197,12 @@ def wgan_gp_loss(critic: nn.Module, real: Tensor, fake: Tensor, generator: torch
 
 def hinge_loss(critic: nn.Module, real: Tensor, fake: Tensor, generator: torch.Generator) -> Tensor:
     """E max(0, 1 - D(real)) + E max(0, 1 + D(fake)); draws nothing."""
-    return F.relu(1 - critic(real)).mean() + F.relu(1 + critic(fake)).mean()
+    return hinge(critic(real), critic(fake))
+
+
+def hinge(on_real: Tensor, on_fake: Tensor) -> Tensor:
+    """The hinge loss of a critic's scores (b,)."""
+    return F.relu(1 - on_real).mean() + F.relu(1 + on_fake).mean()
 
 
 CRITIC_LOSSES: dict[str, Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]] = {
@@ -265,85 +270,8 @@ def _stepper(
     return step
 
 
-# Sampling and search
-
-
 def sample(network: nn.Module, *inputs: Tensor, batch_size: int = 256) -> Tensor:
     """``network(*inputs)`` without a gradient, ``batch_size`` rows at a time."""
     parts = zip(*(rows.split(batch_size) for rows in inputs), strict=True)
     with torch.no_grad():
         return torch.cat([network(*part) for part in parts])
-
-
-def probabilities(access: BlackBox, network: nn.Module, *inputs: Tensor, batch_size: int = 256) -> Tensor:
-    """The target's class probabilities (n, K) of ``network(*inputs)``; costs n queries, keeps no image."""
-    parts = zip(*(rows.split(batch_size) for rows in inputs), strict=True)
-    return torch.cat([access.query(sample(network, *part)) for part in parts])
-
-
-def best_latents(candidates: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
-    """Best-of-N starts (len(labels), z_dim): a class with m rows gets its m best candidates, the best first.
-
-    candidates: (N, z_dim). scores: (N, K), higher is better. Rows of one class are distinct.
-    """
-    chosen = candidates.new_empty((len(labels), candidates.shape[1]))
-    for label in labels.unique().tolist():
-        rows = (labels == label).nonzero()[:, 0]
-        if len(rows) > len(candidates):
-            raise UserError(f"{len(rows)} starts of a class need as many candidates, got {len(candidates)}")
-        chosen[rows] = candidates[scores[:, label].topk(len(rows)).indices]
-    return chosen
-
-
-LATENT_OPTIMIZERS: dict[str, Callable[[list[Tensor], float], torch.optim.Optimizer]] = {
-    # v' = 0.9 v - rate * g, z <- z - 0.9 v + 1.9 v' (Zhang et al. 2020), in the form that PyTorch has for it.
-    "nesterov": lambda z, rate: torch.optim.SGD(z, lr=rate, momentum=0.9, nesterov=True),
-    "adam": lambda z, rate: torch.optim.Adam(z, lr=rate),
-}
-"""Both act elementwise, so the rows of a batch stay independent."""
-
-
-def search(
-    loss: Callable[[Tensor, int], Tensor],
-    start: Tensor,
-    *,
-    optimizer: str,
-    learning_rate: float,
-    steps: int,
-    clip: float,
-    report: Callable[[int], None],
-) -> tuple[Tensor, Tensor]:
-    """Minimize a per-row loss over latents, clipped to [-clip, clip] after each step (``math.inf``: never).
-
-    ``loss(z, step) -> (n,)``, with steps from 0, is summed, never averaged, so that a row's path does not
-    depend on the others. Returns the last latents (n, z_dim) and the summed loss at each step (steps,).
-    """
-    z = start.detach().clone().requires_grad_(True)
-    descent = LATENT_OPTIMIZERS[optimizer]([z], learning_rate)
-    sums = []
-    for step in range(steps):
-        total = loss(z, step).sum()
-        (z.grad,) = torch.autograd.grad(total, z)
-        descent.step()
-        with torch.no_grad():
-            z.clamp_(-clip, clip)
-        sums.append(total.detach())
-        report(step + 1)
-    return z.detach(), torch.stack(sums).double().cpu()
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log p_y (n,)."""
-    return F.cross_entropy(logits, labels, reduction="none")
-
-
-def max_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Largest other logit minus the wanted one (n,), not bounded below (Yuan et al. 2023)."""
-    others = logits.scatter(1, labels[:, None], -math.inf).amax(dim=1)
-    return others - logits.gather(1, labels[:, None])[:, 0]
-
-
-IDENTITY_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross_entropy": cross_entropy,
-    "max_margin": max_margin,
-}

@@ -25,13 +25,15 @@ TOLERANCE = 1e-3
 """Within this, pixels are equal, and a predicted gradient is the observed one (relative)."""
 
 
-def infer_labels(access: Gradients, gradients: Tensors, generator: torch.Generator) -> Tensor:
-    """Labels (P, B) of the batches, ascending, from the gradient of the last layer's bias.
+def infer_labels(access: Gradients, gradients: Tensors, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Labels (P, B) of the batches, ascending, and which batches were only assumed to be balanced (P,).
 
-    That gradient is db_c = mean_i p_ic - n_c / B, so n_c = B (mean_i p_ic - db_c), rounded to counts that add
-    up to B. One sample: only the label's entry is negative, which is exact. More: the mean of p is taken from
-    noise images, which is right for a model that has learned nothing, as its output hardly depends on the
-    image. After training db is near 0, for predictions are the labels; the mean is then taken as balanced.
+    The gradient of the last layer's bias is db_c = mean_i p_ic - n_c / B, so n_c = B (mean_i p_ic - db_c),
+    rounded to counts that add up to B. One sample: only the label's entry is negative, which is exact.
+    More: the mean of p is taken from noise images, which is right for a model that has learned nothing, as
+    its output hardly depends on the image. After training db is near 0, for predictions are the labels; the
+    mean is then taken as balanced, so the labels come out balanced: right where the batch is, as the SoK's
+    update is by protocol, else wrong.
     """
     noise = torch.rand((NOISE_IMAGES, *access.spec.shape), generator=generator)
     noise = noise.to(access.device, next(access.model.parameters()).dtype)
@@ -39,12 +41,12 @@ def infer_labels(access: Gradients, gradients: Tensors, generator: torch.Generat
         on_noise = access.logits(noise).softmax(dim=1).mean(dim=0)
         bias = _bias_gradient(access, gradients, noise)
     if access.batch_size == 1:
-        return bias.argmin(dim=1, keepdim=True)
+        return bias.argmin(dim=1, keepdim=True), torch.zeros(len(bias), dtype=torch.bool)
     balanced = torch.full_like(on_noise, 1 / len(on_noise))
     learned = 2 * bias.norm(dim=1) < (on_noise - balanced - bias).norm(dim=1)
     counts = round_to_sum(torch.where(learned[:, None], balanced, on_noise) - bias, access.batch_size)
     classes = torch.arange(counts.shape[1], device=counts.device)
-    return torch.stack([classes.repeat_interleave(row) for row in counts])
+    return torch.stack([classes.repeat_interleave(row) for row in counts]), learned
 
 
 def _bias_gradient(access: Gradients, gradients: Tensors, noise: Tensor) -> Tensor:

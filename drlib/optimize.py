@@ -18,6 +18,9 @@ from torch import Tensor
 from drlib.errors import UserError, unknown
 from drlib.types import Attack, BlackBox, Progress, WhiteBox
 
+AT_ONCE = 1024
+"""Images a query, at most: a box may be in another process, so a call has a price, and so has memory."""
+
 
 def check_number(
     attack: Attack, name: str, low: float, high: float = math.inf, *, integer: bool = False
@@ -124,6 +127,11 @@ def squared_norm(images: Tensor) -> Tensor:
 def to_model(tensor: Tensor, access: WhiteBox) -> Tensor:
     """Move images to the model's device and precision (a float64 model is attacked in float64)."""
     return tensor.to(access.device, next(access.model.parameters()).dtype)
+
+
+def ask(access: BlackBox, images: Tensor) -> Tensor:
+    """The target's probabilities (n, K) for many images (n, c, h, w), float32 on its device, in few calls."""
+    return torch.cat([access.query(part) for part in images.split(AT_ONCE)]).to(access.device, torch.float32)
 
 
 def shifted_confidence(access: WhiteBox, labels: Tensor, amount: int) -> Callable[[Tensor], Tensor]:

@@ -104,9 +104,12 @@ def comparison_rows(
     """The rows that every picture of reconstructions shows, and SSIM values to write under them.
 
     Reconstruction, nearest target, nearest holdout image, and the best-possible row: the holdout image
-    that is itself closest to the nearest target, which is what perfect generalization would return.
+    that is itself closest to the nearest target, which is what perfect generalization would return. Where
+    there is no holdout, the last two are left out.
     """
     near_target, to_target = nearest_images(images, labels, target)
+    if not len(holdout):
+        return {"reconstruction": images, "nearest target": near_target}, {"nearest target": to_target}
     near_holdout, to_holdout = nearest_images(images, labels, holdout)
     best, to_best = nearest_images(near_target, labels, holdout)
     rows = {

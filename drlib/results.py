@@ -16,6 +16,7 @@ from torch import Tensor
 
 from drlib import attacks
 from drlib.cells import CONTROL_TITLES, Cell, Target
+from drlib.data import Split, load_splits
 from drlib.errors import UserError
 from drlib.metrics.features import metric_name
 from drlib.metrics.interval import paired_bootstrap
@@ -23,7 +24,7 @@ from drlib.metrics.leakage import p_value
 from drlib.store import Artifact, DamagedArtifact, Store
 from drlib.stored_model import restore
 from drlib.study import Plan, plan, target_task
-from drlib.tasks import SAMPLE_METRICS
+from drlib.tasks import SAMPLE_METRICS, target_images
 from drlib.types import Reconstruction, WhiteBox
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ def white_box(target: Target, store: Store | None = None) -> WhiteBox:
     """The white-box view of a stored target model. Raises ``UserError`` if it was not trained."""
     made = _read(target_task(target), store or Store())
     return restore(made)
+
+
+def target_and_holdout(cell: Cell) -> tuple[Split, Split]:
+    """D_tar of a cell (the update's images for a dynamic target) and the holdout, which may be empty."""
+    splits = load_splits(cell.target.data)
+    update = None if cell.target.update is None else cell.target.update.model_dump()
+    target = target_images(splits, {"size": cell.target.size, "update": update})
+    return target, splits.holdout
 
 
 def results(cells: Iterable[Cell], *, store: Store | None = None, profile: str = "") -> pandas.DataFrame:
@@ -203,13 +212,27 @@ def _identity(group: Sequence[Cell], profile: str) -> dict[str, Any]:
         **dict.fromkeys(("value_low", "value_high", "value_median", "copies"), math.nan),
         "equal_size": cell.equal_size,
         "value_equal": math.nan,
+        "value_all_classes": math.nan,
         **dict.fromkeys(
             ("value_target_m", "value_holdout_m", "gap", "gap_low", "gap_high", "gap_p"), math.nan
         ),
         "matching": "",
+        "hyperparameters": _settings(cell),
         "reason": "",
         "extractor": cell.extractor,
     }
+
+
+def _settings(cell: Cell) -> str:
+    """The hyperparameters of an attack with their values, defaults written out; empty for a control."""
+    if cell.is_control:
+        return ""
+    values = attacks.create(cell.attack, cell.hyperparameters).hyperparameters()
+    return ", ".join(f"{name} {_setting(value)}" for name, value in values.items())
+
+
+def _setting(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _provenance(plans: Sequence[Plan], scores: Sequence[Artifact], store: Store) -> dict[str, Any]:
@@ -329,6 +352,7 @@ def _sample_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
         "coverage_floor": means["coverage_floor"],
         "coverage_chance": means["coverage_chance"],
         "value_equal": _mean([score.data[f"{metric}.equal.distance"] for score in scores]),
+        "value_all_classes": _mean([score.data[f"{metric}.all_classes.distance"] for score in scores]),
     }
     gap = _gap(metric, scores)
     return row | gap | {"reason": gap["reason"] or row["reason"]}

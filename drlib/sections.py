@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from drlib.cells import Cell, Target
     from drlib.training import TrainSpec
 
-CONTROLS = ("noise", "class_mean", "auxiliary_top", "prior_sample", "unconditional", "holdout")
-"""What can stand beside the attacks. ``prior_sample`` and ``unconditional`` stand for a control of each
-attack that has a prior, or a condition that it can ignore."""
+CONTROLS = ("noise", "class_mean", "auxiliary_top", "prior_sample", "prior_best", "unconditional", "holdout")
+"""What can stand beside the attacks. ``prior_sample``, ``prior_best`` and ``unconditional`` stand for a
+control of each attack that has a prior, or a condition that it can ignore."""
 
 _USUAL_CONTROLS = ("noise", "class_mean", "auxiliary_top", "holdout")
 SURROGATES = ("distillation", "extraction")
@@ -345,8 +345,10 @@ class AttackedModel(ImageData):
         kinds = sorted({declared.is_dynamic(attack) for attack in self.attacks})
         cells = []
         for control in self.controls:
-            if control == "prior_sample":
+            if control in declared.PRIOR_CONTROLS:
                 for attack in filter(declared.has_prior, self.attacks):
+                    if control == "prior_best" and not declared.is_labeled(attack):
+                        continue
                     sampled = self.cell(size, seed, attack)
                     cells.append(sampled.model_copy(update={"attack": f"{control}:{attack}"}))
             elif control == "unconditional":
@@ -480,7 +482,7 @@ class AttackPages(Repeated):
         for attack in self.attacks:
             usual = self.resolved_hyperparameters(attack)
             made = attacks.create(attack, usual)
-            stages = {made.effort: self.seeds, made.prior_effort: self.seeds[:1]}
+            stages = {made.prior_effort: self.seeds[:1], made.effort: self.seeds}
             for name, seeds in stages.items():
                 if name is None:
                     continue
@@ -520,6 +522,15 @@ class AttackPages(Repeated):
                 )
         return cells
 
+    def gradient_controls(self) -> list[Cell]:
+        """Noise and the holdout in the place of the images that ``gradient_cells`` reconstruct."""
+        found = {}
+        for cell in self.gradient_cells():
+            for control in ("noise", "holdout"):
+                update = {"attack": control, "hyperparameters": {}}
+                found.setdefault((control, cell.seed), cell.model_copy(update=update))
+        return list(found.values())
+
     def surrogate_cells(self) -> list[Cell]:
         """One white-box attack on the target itself and on each kind of surrogate of it (the first seed)."""
         from drlib.surrogate import SurrogateSpec
@@ -535,7 +546,8 @@ class AttackPages(Repeated):
 
     def cells(self) -> list[Cell]:
         convergence = [cell for cells in self.convergence().values() for cell in cells]
-        return [*super().cells(), *convergence, *self.gradient_cells(), *self.surrogate_cells()]
+        few = [*self.gradient_cells(), *self.gradient_controls()]
+        return [*super().cells(), *convergence, *few, *self.surrogate_cells()]
 
 
 class Benchmark(Repeated):

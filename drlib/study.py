@@ -111,7 +111,7 @@ def explain_unsupported(cell: Cell) -> str | None:
     if cell.control == "holdout":
         empty = not len(load_splits(cell.target.data).holdout.images)
         return "the data set has no holdout" if empty else None
-    if cell.control in (None, "prior_sample"):
+    if not cell.is_control or cell.samples_prior:
         return _attack(cell).supports(target_spec(cell.target))
     return None
 
@@ -137,12 +137,14 @@ def _check(cell: Cell) -> None:
             raise UserError(
                 f"{split} size {size} is larger than the {split} split of {target.data.name} ({there} images)"
             )
-    if cell.is_control and cell.control != "prior_sample":
+    if cell.is_control and not cell.samples_prior:
         return
     attack = _attack(cell)
     if cell.is_control:
         if not attack.prepares or type(attack).prior_samples is Attack.prior_samples:
             raise UserError(f"{attack.title} has no prior to sample from")
+        if cell.control == "prior_best" and not attack.labeled:
+            raise UserError(f"{attack.title} wants no class, so no sample of its prior is the best of one")
     elif (attack.knowledge.training == DYNAMIC) != (target.update is not None):
         kind = "a dynamic target: set the target's update" if target.update is None else "a static target"
         raise UserError(f"{attack.title} attacks {kind}")
@@ -318,7 +320,7 @@ def _prepared_task(cell: Cell) -> Task:
 def _control_task(cell: Cell) -> Task:
     spec = {"control": cell.control, **_data(cell.target), "n": cell.samples, "seed": cell.seed}
     parents, also = {"target": target_task(cell.target)}, ()
-    if cell.control == "prior_sample":
+    if cell.samples_prior:
         attack = _attack(cell)
         spec |= {"attack": cell.sampled_attack, "hyperparameters": attack.hyperparameters(stage="prepare")}
         parents["prepared"], also = _prepared_task(cell), (type(attack),)

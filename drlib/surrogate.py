@@ -26,8 +26,6 @@ from drlib.errors import UserError, unknown
 from drlib.spec import Spec
 from drlib.types import Auxiliary, BlackBox, Progress, TargetSpec, WhiteBox, check_images
 
-AT_ONCE = 4096
-"""Images a query, at most: a box may sit in another process."""
 SMALLEST = 1e-7
 """Probabilities below are raised to it, so that a logarithm can be taken."""
 DISTILLATION_ONLY = ("copies", "shift", "steps")
@@ -36,7 +34,8 @@ MILESTONES, DECAY = (0.1, 0.3, 0.5), 0.3
 
 
 class SurrogateSpec(Spec):
-    """How a student is made; the defaults of extraction are those of Truong et al. 2021 for CIFAR-10.
+    """How a student is made. The defaults of extraction are those of Truong et al. 2021 for CIFAR-10, but for
+    the student itself (theirs: a wide ResNet-18).
 
     ``architecture``, ``width``: the student, as in ``models.build``. Distillation asks about each auxiliary
     image and ``copies`` of it that are moved by up to ``shift`` pixels, and takes ``steps`` steps of
@@ -147,21 +146,21 @@ def distill(
     def moved(rows: Tensor) -> Tensor:
         return optimize.roll(images[which[rows]], shifts[rows])
 
-    every = torch.arange(len(which)).split(AT_ONCE)
-    answers = torch.cat([_ask(access, moved(rows)) for rows in every])
+    every = torch.arange(len(which)).split(optimize.AT_ONCE)
+    answers = torch.cat([optimize.ask(access, moved(rows)) for rows in every])
     student = _student(access, architecture, width, generator)
     optimizer = torch.optim.AdamW(student.parameters(), lr=5e-3, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     order = gan.batches(which, 64, generator)
     seed = int(torch.randint(2**31, (), generator=generator))
-    with training._seeded(seed, access.device):
+    with training.seeded(seed, access.device):
         student.train()
         for step in range(1, steps + 1):
             rows = next(order)
             loss = _descend(cross_entropy(student(moved(rows)), answers[rows]), optimizer)
             schedule.step()
             progress(step, steps)
-    agreement = _agreement(student, held_out, _ask(access, held_out))
+    agreement = _agreement(student, held_out, optimize.ask(access, held_out))
     return _frozen(student), {"agreement": agreement, "held_out": float(len(held_out)), "loss": float(loss)}
 
 
@@ -217,10 +216,10 @@ def extract(
 
     def disagreement(points: Tensor) -> Tensor:
         images = pixels(points)
-        return (student(images) - recovered_logits(_ask(access, images))).abs().mean(dim=1)
+        return (student(images) - recovered_logits(optimize.ask(access, images))).abs().mean(dim=1)
 
     seed = int(torch.randint(2**31, (), generator=generator))
-    with training._seeded(seed, access.device):
+    with training.seeded(seed, access.device):
         artist.train()
         for iteration in range(1, iterations + 1):
             student.eval()
@@ -235,7 +234,7 @@ def extract(
             student.train()
             with torch.no_grad():  # G stands still for all of the student's steps: one call to the box
                 images = pixels(torch.cat([drawn(batch_size) for _ in range(student_steps)]))
-            logits = recovered_logits(_ask(access, images))
+            logits = recovered_logits(optimize.ask(access, images))
             for part, wanted in zip(images.split(batch_size), logits.split(batch_size), strict=True):
                 loss = _descend((student(part) - wanted).abs().mean(), optimizer)
             for schedule in schedules:
@@ -244,7 +243,7 @@ def extract(
         artist.eval()
         with torch.no_grad():
             images = pixels(torch.cat([drawn(part) for part in _parts(held_out, batch_size)]))
-    agreement = _agreement(student, images, _ask(access, images))
+    agreement = _agreement(student, images, optimize.ask(access, images))
     facts = {"agreement": agreement, "held_out": float(held_out), "loss": float(loss)}
     return _frozen(student), {**facts, "iterations": float(iterations)}
 
@@ -323,11 +322,6 @@ def _student(
     seed = int(torch.randint(2**31, (), generator=generator))
     student = models.build(architecture, generator_seed=seed, **build)
     return student.to(device=access.device, memory_format=torch.channels_last)
-
-
-def _ask(access: BlackBox, images: Tensor) -> Tensor:
-    """The box's probabilities, in few calls."""
-    return torch.cat([access.query(part) for part in images.split(AT_ONCE)]).to(access.device, torch.float32)
 
 
 def _descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:

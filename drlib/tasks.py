@@ -166,8 +166,7 @@ def share_auxiliary(spec: dict[str, Any], parents: dict[str, Artifact], progress
 def make_control(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
     """A control in the place of a reconstruction: ``CONTROL_MAKERS`` says how each is made."""
     splits = load_splits(DataSpec(**spec["data"]))
-    name = spec["control"].partition(":")[0]
-    images, labels = CONTROL_MAKERS[name](spec, parents, splits)
+    images, labels = CONTROL_MAKERS[spec["control"]](spec, parents, splits)
     tensors = {"images": images} | ({} if labels is None else {"labels": labels})
     return tensors, {
         "queries": 0,
@@ -185,19 +184,21 @@ def _noise(spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits) -
 
 def _class_mean(spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits) -> tuple[Tensor, Tensor]:
     labels = balanced_labels(spec["n"], len(splits.classes))
-    return class_means(splits.auxiliary.images, _posteriors(parents, splits), labels), labels
+    return class_means(splits.auxiliary.images, _posteriors(parents, splits.auxiliary.images), labels), labels
 
 
 def _auxiliary_top(
     spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
 ) -> tuple[Tensor, Tensor]:
     labels = balanced_labels(spec["n"], len(splits.classes))
-    return auxiliary_top(splits.auxiliary.images, _posteriors(parents, splits), labels), labels
+    return auxiliary_top(
+        splits.auxiliary.images, _posteriors(parents, splits.auxiliary.images), labels
+    ), labels
 
 
-def _posteriors(parents: dict[str, Artifact], splits: Splits) -> Tensor:
+def _posteriors(parents: dict[str, Artifact], images: Tensor) -> Tensor:
     target = restore(parents["target"])
-    return target.query(splits.auxiliary.images.to(target.device)).cpu()
+    return torch.cat([target.query(part).cpu() for part in images.split(1024)])
 
 
 def _prior_sample(
@@ -212,17 +213,28 @@ def _prior_sample(
     return images.cpu(), labels if attack.labeled else None
 
 
+def _prior_best(spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits) -> tuple[Tensor, Tensor]:
+    """Selection without optimization: what the target is surest of among ``PRIOR_CANDIDATES`` samples."""
+    candidates, _ = _prior_sample({**spec, "n": max(PRIOR_CANDIDATES, spec["n"])}, parents, splits)
+    labels = balanced_labels(spec["n"], len(splits.classes))
+    return auxiliary_top(candidates, _posteriors(parents, candidates), labels), labels
+
+
 def _holdout_control(
     spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
 ) -> tuple[Tensor, Tensor]:
     return _holdout(splits, spec["n"])
 
 
+PRIOR_CANDIDATES = 4000
+"""Samples of a prior that ``prior_best`` chooses from (Zhang et al. 2020 draw as many starts)."""
+
 CONTROL_MAKERS = {
     "noise": _noise,
     "class_mean": _class_mean,
     "auxiliary_top": _auxiliary_top,
     "prior_sample": _prior_sample,
+    "prior_best": _prior_best,
     "holdout": _holdout_control,
 }
 
@@ -281,8 +293,10 @@ def extract_features(spec: dict[str, Any], parents: dict[str, Artifact], progres
 def score(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress) -> Made:
     """Every metric of one reconstruction against D_tar, a matched subset of it, and the holdout.
 
-    Sides: all of D_tar (""), its first m images and m holdout images with as many per class
-    ("target_m", "holdout_m"), and the first ``equal_size`` images on both sides ("equal").
+    Sides: all of D_tar (""; "all_classes": matched over all classes, also if the reconstructions have
+    labels, so that labeled and unlabeled ones can be compared on one ruler), its first m images and m
+    holdout images with as many per class ("target_m", "holdout_m"), and the first ``equal_size`` images on
+    both sides ("equal").
     """
     splits = load_splits(DataSpec(**spec["data"]))
     made = Labeled(
@@ -302,7 +316,8 @@ def score(spec: dict[str, Any], parents: dict[str, Artifact], progress: Progress
         sides["target_m"] = (made, _first(targets, m))
     if data["gap_reason"] is None:
         sides["holdout_m"] = (made, holdout)
-    tensors = _sample_metrics(sides, data)
+    among_all = {"all_classes": (Labeled(made.images, None), targets)}
+    tensors = _sample_metrics(sides | among_all, data)
     if data["gap_reason"] is None:
         tensors |= _resplit(made, sides["target_m"][1], holdout)
     tensors |= _judge(made, parents, data)

@@ -152,6 +152,29 @@ def private_copy(white_box: WhiteBox, dtype: torch.dtype | None = None) -> White
     return WhiteBox(copy.deepcopy(white_box.model).to(dtype), white_box.spec, white_box.device)
 
 
+def granted(
+    attack: Attack,
+    white_box: WhiteBox,
+    *,
+    before: WhiteBox | None = None,
+    batches: tuple[Tensor, Tensor] | None = None,
+) -> BlackBox:
+    """The access that the attack's knowledge grants to a target.
+
+    A dynamic black-box attack needs ``before``, the model before its update; a dynamic white-box attack the
+    update's ``batches`` of images (P, B, c, h, w) and labels (P, B), of which it sees the gradients.
+    """
+    spec = white_box.spec
+    if attack.knowledge.training != DYNAMIC:
+        return white_box if attack.knowledge.model == WHITE_BOX else BlackBox(white_box.query, spec)
+    if attack.knowledge.model != WHITE_BOX:
+        return Update(white_box.query, before.query, spec)
+    images, labels = batches
+    server = Gradients(white_box.model, spec, {}, images.shape[1], white_box.device)
+    found = {name: value.detach() for name, value in server.parameter_gradients(images, labels).items()}
+    return Gradients(white_box.model, spec, found, images.shape[1], white_box.device)
+
+
 def silent(done: int, total: int) -> None:
     """A progress callback that does nothing."""
 

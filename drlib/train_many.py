@@ -76,7 +76,7 @@ class SideBySide(nn.Module):
 
     def probabilities(self, images: Tensor, batch_size: int = 512) -> Tensor:
         """Class probabilities (M, n, K) that each model gives to the same images (n, c, h, w)."""
-        with training._evaluating(self), torch.no_grad():
+        with training.evaluating(self), torch.no_grad():
             parts = [
                 self(part.expand(self.count, *part.shape)).softmax(dim=2) for part in images.split(batch_size)
             ]
@@ -105,7 +105,7 @@ def widens(model: nn.Module, images: Tensor) -> bool:
         return False
     like = next(model.parameters())
     both = torch.stack([images, 1 - images]).to(like.device, like.dtype)
-    with training._evaluating(model), torch.no_grad():
+    with training.evaluating(model), torch.no_grad():
         try:
             found = group.eval()(both)
         except RuntimeError:
@@ -186,7 +186,7 @@ def _groups(
             f"many models need one row of images and one seed each: got {len(models)} models, "
             f"rows {tuple(rows.shape)} and {len(seeds)} seeds"
         )
-    training._check_training_set(models[0], images, labels)
+    training.check_training_set(models[0], images, labels)
     if rows.shape[1] < 2:
         raise UserError(f"training needs at least 2 images, got {rows.shape[1]}")
     one_by_one = not widens(models[0], images[:2])
@@ -205,10 +205,10 @@ def _fit(
     n = rows.shape[1]
     batches = training.batches_per_epoch(n, spec.batch_size)
     epochs = max(spec.epochs, math.ceil(spec.min_steps / batches))
-    optimizer = training._optimizer(group, spec)
+    optimizer = training.make_optimizer(group, spec)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     history = []
-    with training._seeded(seeds[0], images.device):
+    with training.seeded(seeds[0], images.device):
         group.train()
         for epoch in range(epochs):
             orders = torch.stack([torch.randperm(n, generator=generator) for generator in generators])
@@ -217,11 +217,11 @@ def _fit(
             for batch, chosen in enumerate(shuffled.tensor_split(batches, dim=1)):
                 if spec.schedule == "cosine":
                     share = (epoch * batches + batch) / (epochs * batches)
-                    training._set_rate(optimizer, spec.learning_rate, share)
+                    training.set_cosine_rate(optimizer, spec.learning_rate, share)
                 inputs = images[chosen]
                 if spec.augment_shift:
                     moved = zip(inputs, generators, strict=True)
-                    inputs = torch.stack([training._shifted(x, spec.augment_shift, g) for x, g in moved])
+                    inputs = torch.stack([training.shifted(x, spec.augment_shift, g) for x, g in moved])
                 logits = group(inputs).transpose(1, 2)
                 loss = cross_entropy(
                     logits, labels[chosen], reduction="none", label_smoothing=spec.label_smoothing

@@ -96,17 +96,17 @@ def train(
     started = time.perf_counter()
     device = torch.device(device)
     model.to(device=device, memory_format=torch.channels_last)
-    _check_training_set(model, images, labels)
+    check_training_set(model, images, labels)
     images = images.to(device).contiguous(memory_format=torch.channels_last)
     labels = labels.to(device)
 
     batches = batches_per_epoch(len(images), spec.batch_size)
     epochs = max(spec.epochs, math.ceil(spec.min_steps / batches))
     steps = epochs * batches
-    optimizer = _optimizer(model, spec)
+    optimizer = make_optimizer(model, spec)
     generator = torch.Generator().manual_seed(seed)
     history = []
-    with _seeded(seed, device):
+    with seeded(seed, device):
         model.train()
         try:
             for epoch in range(epochs if stop_after is None else min(stop_after, epochs)):
@@ -114,10 +114,10 @@ def train(
                 order = torch.randperm(len(images), generator=generator).to(device)
                 for batch, chosen in enumerate(order.tensor_split(batches)):
                     if spec.schedule == "cosine":
-                        _set_rate(optimizer, spec.learning_rate, (epoch * batches + batch) / steps)
+                        set_cosine_rate(optimizer, spec.learning_rate, (epoch * batches + batch) / steps)
                     inputs = images[chosen]
                     if spec.augment_shift:
-                        inputs = _shifted(inputs, spec.augment_shift, generator)
+                        inputs = shifted(inputs, spec.augment_shift, generator)
                     loss = cross_entropy(model(inputs), labels[chosen], label_smoothing=spec.label_smoothing)
                     optimizer.zero_grad(set_to_none=True)
                     loss.backward()
@@ -155,7 +155,7 @@ def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
     import torch
 
     like = next(model.parameters(), images)
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         parts = [
             model(part.to(like.device, like.dtype)).softmax(dim=1).cpu() for part in images.split(batch_size)
         ]
@@ -247,7 +247,7 @@ def _against_chance(outputs: Tensor, labels: Tensor, num_classes: int) -> Findin
     return Finding("error", f"{text}: not better than chance; check mean, std and the order of the labels")
 
 
-def _check_training_set(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+def check_training_set(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     import torch
 
     from drlib.types import check_images
@@ -265,7 +265,7 @@ def _check_training_set(model: nn.Module, images: Tensor, labels: Tensor) -> Non
         )
 
 
-def _optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
     import torch
 
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -285,14 +285,14 @@ def _optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
     )
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, first: float, share: float) -> None:
+def set_cosine_rate(optimizer: torch.optim.Optimizer, first: float, share: float) -> None:
     """Half a cosine from ``first`` down to nearly zero; ``share`` in [0, 1) is how much of the training is
     done."""
     for group in optimizer.param_groups:
         group["lr"] = first * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def _shifted(images: Tensor, shift: int, generator: torch.Generator) -> Tensor:
+def shifted(images: Tensor, shift: int, generator: torch.Generator) -> Tensor:
     """Move each image by its own whole number of pixels in [-shift, shift] in both directions, edges
     repeated."""
     import torch
@@ -309,7 +309,7 @@ def _shifted(images: Tensor, shift: int, generator: torch.Generator) -> Tensor:
 
 
 @contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed what draws from the global random state (dropout), pick deterministic GPU kernels, then restore
     both."""
     import torch
@@ -330,7 +330,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode inside, each layer's own training flag afterwards (a frozen BatchNorm stays frozen)."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()

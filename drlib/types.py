@@ -188,7 +188,11 @@ class WhiteBox(BlackBox):
 
     def __init__(self, model: nn.Module, spec: TargetSpec, device: str | torch.device = "cpu") -> None:
         self.model = model.to(device).eval().requires_grad_(False)
-        super().__init__(lambda images: self.model(images).softmax(dim=1), spec, device)
+        super().__init__(lambda images: self.model(self._fitting(images)).softmax(dim=1), spec, device)
+
+    def _fitting(self, images: Tensor) -> Tensor:
+        like = next(self.model.parameters(), images)
+        return images.to(like.device, like.dtype)
 
     def logits(self, images: Tensor) -> Tensor:
         """Logits (n, K), differentiable in the images; n gradient calls, or n queries without a gradient."""

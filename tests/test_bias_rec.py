@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 
-from drlib.attacks.bias_rec import BiasRec, SmoothReLU, Stationarity, distinct, hard_margin, soft_margin
+from drlib.attacks.bias_rec import BiasRec, distinct
 from drlib.errors import UserError
+from drlib.losses import max_margin, soft_margin
+from drlib.stationarity import SmoothReLU, Stationarity
 from drlib.testing import example_white_box, private_copy
 from drlib.types import Normalized, TargetSpec, WhiteBox
 
@@ -127,21 +129,21 @@ def test_two_classes_are_the_binary_formula():
     logits = torch.randn((20, 2), generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 2
     binary = (2 * labels - 1) * (logits[:, 1] - logits[:, 0])
-    torch.testing.assert_close(hard_margin(logits, labels), binary)
-    torch.testing.assert_close(soft_margin(logits, labels), binary)
+    torch.testing.assert_close(max_margin(logits, labels), -binary)
+    torch.testing.assert_close(soft_margin(logits, labels), -binary)
 
 
 def test_the_cross_entropy_pulls_along_the_soft_margin():
-    """grad CE = -(1 - p_y) grad soft_margin, so weight decay w gives lambda = (1 - p_y) / (n w)."""
+    """grad CE = (1 - p_y) grad soft_margin, so weight decay w gives lambda = (1 - p_y) / (n w)."""
     logits = torch.randn((7, 5), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logits.requires_grad_(True)
     labels = torch.arange(7) % 5
     (pull,) = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), logits)
     (direction,) = torch.autograd.grad(soft_margin(logits, labels).sum(), logits)
     p = logits.detach().softmax(1).gather(1, labels[:, None])
-    torch.testing.assert_close(pull, -(1 - p) * direction)
-    (hard,) = torch.autograd.grad(hard_margin(logits, labels).sum(), logits)
-    assert not torch.allclose(pull, -(1 - p) * hard, atol=1e-2)
+    torch.testing.assert_close(pull, (1 - p) * direction)
+    (hard,) = torch.autograd.grad(max_margin(logits, labels).sum(), logits)
+    assert not torch.allclose(pull, (1 - p) * hard, atol=1e-2)
 
 
 def test_smooth_relu_is_relu_forward_and_has_curvature():

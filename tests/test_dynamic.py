@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from drlib import models, study, tasks
+from drlib import models, profiles, results, study, tasks
 from drlib.cells import Cell, Target, UpdateSpec
 from drlib.data import DataSpec, load_splits
 from drlib.errors import UserError
-from drlib.store import Artifact
+from drlib.store import Artifact, Store
 from drlib.stored_model import restore
 from drlib.training import TrainSpec
 
@@ -188,3 +188,21 @@ def test_the_control_of_a_prior_samples_the_very_prior_of_the_attack():
     assert (
         attack["reconstruction"].parents["prepared"].key == control["reconstruction"].parents["prepared"].key
     )
+
+
+def test_the_best_of_a_prior_is_what_the_target_is_surest_of(tmp_path):
+    """Selection without optimization: more confident than samples as they come, labels balanced."""
+    settings = profiles.load("smoke").attacks["revealer"]
+    trained = TARGET.model_copy(update={"training": TrainSpec(epochs=10, min_steps=100)})
+    cells = {
+        name: Cell(target=trained, attack=f"{name}:revealer", hyperparameters=settings)
+        for name in ("prior_sample", "prior_best")
+    }
+    store = Store(tmp_path)
+    study.run(cells.values(), store=store)
+    made = {name: results.reconstruction(cell, store) for name, cell in cells.items()}
+    sure = {name: results.score(cell, store).data["Confidence.distance"] for name, cell in cells.items()}
+    assert sure["prior_best"] > sure["prior_sample"] + 0.1
+    assert torch.equal(made["prior_best"].labels, made["prior_sample"].labels)
+    with pytest.raises(UserError, match="wants no class"):
+        study.plan(Cell(target=TARGET, attack="prior_best:updates_leak"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from drlib import gan
+from drlib import gan, latent_search, losses
 from drlib.attacks.revealer import Revealer
 from drlib.errors import UserError
 from drlib.testing import example_white_box, silent
@@ -161,9 +161,9 @@ def test_hinge_loss():
 
 def test_identity_losses():
     logits, labels = torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 3.0]]), torch.tensor([1, 2])
-    torch.testing.assert_close(gan.max_margin(logits, labels), torch.tensor([-1.0, 2.0]))
+    torch.testing.assert_close(losses.max_margin(logits, labels), torch.tensor([-1.0, 2.0]))
     expected = -logits.log_softmax(dim=1)[[0, 1], labels]
-    torch.testing.assert_close(gan.cross_entropy(logits, labels), expected)
+    torch.testing.assert_close(losses.cross_entropy(logits, labels), expected)
 
 
 # Training
@@ -297,10 +297,10 @@ def test_sample_gives_the_same_in_batches_and_takes_conditions():
 def test_best_latents_are_each_class_s_best_and_distinct():
     candidates = torch.arange(5.0)[:, None]
     scores = torch.tensor([[0.1, 0.9], [0.5, 0.5], [0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
-    chosen = gan.best_latents(candidates, scores, torch.tensor([0, 1, 0, 1, 0]))
+    chosen = latent_search.best_latents(candidates, scores, torch.tensor([0, 1, 0, 1, 0]))
     assert chosen[:, 0].tolist() == [2, 0, 3, 4, 1]
     with pytest.raises(UserError, match="need as many candidates"):
-        gan.best_latents(candidates, scores, torch.zeros(6, dtype=torch.int64))
+        latent_search.best_latents(candidates, scores, torch.zeros(6, dtype=torch.int64))
 
 
 def test_probabilities_are_the_target_s_and_counted():
@@ -308,7 +308,7 @@ def test_probabilities_are_the_target_s_and_counted():
     network = gan.ImageGenerator((1, 16, 16), 3, 2).eval()
     z = torch.randn(9, 3)
     before = white_box.queries
-    found = gan.probabilities(white_box, network, z, batch_size=4)
+    found = latent_search.probabilities(white_box, network, z, batch_size=4)
     assert white_box.queries == before + 9
     torch.testing.assert_close(found, white_box.model(network(z)).softmax(dim=1).detach())
 
@@ -320,7 +320,7 @@ def quadratic(center: torch.Tensor):
 @pytest.mark.parametrize("optimizer", ["nesterov", "adam"])
 def test_search_finds_the_nearest_point_of_the_box(optimizer):
     center = torch.tensor([[0.3, -2.0], [5.0, 0.1]])
-    found, sums = gan.search(
+    found, sums = latent_search.search(
         quadratic(center),
         torch.zeros(2, 2),
         optimizer=optimizer,
@@ -335,7 +335,7 @@ def test_search_finds_the_nearest_point_of_the_box(optimizer):
 
 def test_nesterov_is_the_published_recursion():
     center, z, v = torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, 0.5]]), torch.zeros(1, 2)
-    found, _ = gan.search(
+    found, _ = latent_search.search(
         quadratic(center),
         z,
         optimizer="nesterov",
@@ -360,8 +360,8 @@ def test_a_row_s_path_does_not_depend_on_the_others(optimizer):
         "clip": 1.0,
         "report": lambda step: None,
     }
-    together, _ = gan.search(quadratic(center), start, **options)
-    alone, _ = gan.search(quadratic(center[:1]), start[:1], **options)
+    together, _ = latent_search.search(quadratic(center), start, **options)
+    alone, _ = latent_search.search(quadratic(center[:1]), start[:1], **options)
     assert torch.equal(together[:1], alone)
 
 
@@ -372,6 +372,8 @@ def test_search_reports_every_step_and_leaves_the_start_alone():
         seen.append(step)
         return z.square().sum(dim=1)
 
-    gan.search(loss, start, optimizer="adam", learning_rate=0.1, steps=3, clip=9.0, report=told.append)
+    latent_search.search(
+        loss, start, optimizer="adam", learning_rate=0.1, steps=3, clip=9.0, report=told.append
+    )
     assert (seen, told) == ([0, 1, 2], [1, 2, 3])
     assert torch.equal(start, torch.ones(1, 1))

@@ -7,18 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from drlib.attacks.inv_alignment import (
-    LAWS,
-    InvAlignment,
-    between,
-    class_mean,
-    decode,
-    decoder,
-    ridge,
-    truncated,
-    uniform,
-)
+from drlib.attacks.inv_alignment import InvAlignment
+from drlib.decoders import Decoder, class_mean, ridge, truncated
 from drlib.errors import UserError
+from drlib.pseudo_posteriors import LAWS, between, uniform
 from drlib.testing import example_auxiliary, example_white_box, silent
 from drlib.types import Auxiliary, BlackBox, TargetSpec, balanced_labels
 
@@ -62,7 +54,7 @@ def reconstruct(attack, access, prepared, labels, seed=0):
 
 
 def stored_decoder(attack, access, prepared):
-    net = decoder(access.spec.num_classes, access.spec.shape, attack.width, attack.standardize).eval()
+    net = Decoder(access.spec.num_classes, access.spec.shape, attack.width, attack.standardize).eval()
     net.load_state_dict({k[8:]: v for k, v in prepared.items() if k.startswith("decoder.")})
     return net.requires_grad_(False)
 
@@ -82,7 +74,7 @@ def test_the_decoder_inverts_a_posterior_that_tells_the_image(gray):
     attack, access, prepared, _ = gray
     result = reconstruct(attack, access, prepared, balanced_labels(40, 2))
     posteriors = between(prepared["posteriors"], result.labels, torch.Generator().manual_seed(0))
-    drawn = decode(stored_decoder(attack, access, prepared), truncated(posteriors, 0), (1, 8, 8))
+    drawn = stored_decoder(attack, access, prepared)(truncated(posteriors, 0))
     torch.testing.assert_close(result.images, drawn)
     levels = 0.5 + (posteriors[:, 1] / posteriors[:, 0]).log() / 8
     error = (result.images - levels.view(-1, 1, 1, 1)).square().mean()
@@ -131,7 +123,7 @@ def test_held_out_images_are_not_trained_on():
 
     # The error that is reported is that of the decoder that is returned, in eval mode.
     held = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:20]
-    drawn = decode(stored_decoder(attack, access, prepared), truncated(posteriors[held], 0), (1, 8, 8))
+    drawn = stored_decoder(attack, access, prepared)(truncated(posteriors[held], 0))
     assert float(F.mse_loss(drawn, images[held])) == pytest.approx(float(prepared["held_out_loss"].min()))
 
 
@@ -160,8 +152,8 @@ def test_a_probability_of_zero_is_bounded_and_nothing_is_negative():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_decoder_draws_every_size(side, channels):
     shape = (channels, side, side)
-    net = decoder(5, shape, 8, standardize=False).eval()
-    images = decode(net, torch.rand(2, 5), shape)
+    net = Decoder(5, shape, 8, standardize=False).eval()
+    images = net(torch.rand(2, 5))
     assert images.shape == (2, *shape)
     assert 0 <= images.min() <= images.max() <= 1
 
@@ -169,8 +161,8 @@ def test_the_decoder_draws_every_size(side, channels):
 def test_the_original_decoder():
     """530 -> 1024 x 4 x 4 -> 512 -> 256 -> 128 -> 1 x 64 x 64, tanh between and a sigmoid at the end."""
     with torch.device("meta"):
-        net = decoder(530, (1, 64, 64), 1024, standardize=False)
-    shapes = [tuple(layer.weight.shape) for layer in net if isinstance(layer, nn.ConvTranspose2d)]
+        net = Decoder(530, (1, 64, 64), 1024, standardize=False)
+    shapes = [tuple(layer.weight.shape) for layer in net.layers if isinstance(layer, nn.ConvTranspose2d)]
     inputs, outputs = [530, 1024, 512, 256, 128], [1024, 512, 256, 128, 1]
     assert shapes == [(i, o, 4, 4) for i, o in zip(inputs, outputs, strict=True)]
     kinds = [type(layer).__name__ for layer in net]
@@ -299,7 +291,7 @@ def test_the_decoder_beats_the_class_mean_and_more_probabilities_help():
         attack = InvAlignment(kept=kept, **settings)
         prepared = prepare(attack, access, Auxiliary(known))
         inputs, queries = (truncated(p, kept) for p in posteriors)
-        drawn = decode(stored_decoder(attack, access, prepared), queries, (1, 16, 16))
+        drawn = stored_decoder(attack, access, prepared)(queries)
         candidates = {
             "decoder": drawn,
             "class mean": class_mean(inputs, known, queries),

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from drlib import models, testing
-from drlib.attacks.kedmi import KEDMI, ClassDiscriminator, entropy, minus_log_fake, minus_log_real
+from drlib.attacks.kedmi import KEDMI
+from drlib.class_discriminator import ClassDiscriminator, entropy, minus_log_fake, minus_log_real
 from drlib.data import DataSpec, load_splits
 from drlib.errors import UserError
 from drlib.training import TrainSpec, accuracy, predict, train

@@ -12,19 +12,9 @@ from torch import Tensor
 from drlib import attacks, models
 from drlib.data import DataSpec, load_splits, target_subset
 from drlib.provenance import Measured
+from drlib.testing import granted
 from drlib.training import TrainSpec, accuracy, predict, train
-from drlib.types import (
-    DYNAMIC,
-    NO_DATA,
-    WHITE_BOX,
-    Attack,
-    Auxiliary,
-    BlackBox,
-    Gradients,
-    TargetSpec,
-    Update,
-    WhiteBox,
-)
+from drlib.types import NO_DATA, Auxiliary, TargetSpec, WhiteBox
 
 pytestmark = pytest.mark.slow
 
@@ -84,19 +74,6 @@ def large_target(architecture: str) -> WhiteBox:
     return WhiteBox(model, TargetSpec.of(model, architecture, SHAPE, CLASSES, recipe=known))
 
 
-def view(attack: Attack, white_box: WhiteBox) -> BlackBox:
-    """The access that the attack's knowledge grants."""
-    if attack.knowledge.training != DYNAMIC:
-        black_box = attack.knowledge.model != WHITE_BOX
-        return BlackBox(white_box.query, white_box.spec) if black_box else white_box
-    if attack.knowledge.model != WHITE_BOX:
-        return Update(white_box.query, white_box.query, white_box.spec)
-    images, labels = (part.unflatten(0, (1, N)) for part in images_of(N, 1))
-    server = Gradients(white_box.model, white_box.spec, {}, N)
-    found = {name: value.detach() for name, value in server.parameter_gradients(images, labels).items()}
-    return Gradients(white_box.model, white_box.spec, found, N)
-
-
 @pytest.mark.parametrize("name", attacks.names())
 def test_two_steps_at_64_pixels_in_color_and_published_widths(name, large, record_property):
     attack = attacks.create(name, TWO_STEPS[name])
@@ -109,8 +86,10 @@ def test_two_steps_at_64_pixels_in_color_and_published_widths(name, large, recor
     if attack.knowledge.dataset != NO_DATA:
         images, labels = images_of(40, 2)
         auxiliary = Auxiliary(images, labels if attack.auxiliary_labels else None)
+    batches = tuple(part.unflatten(0, (1, N)) for part in images_of(N, 1))
+    access = granted(attack, large, before=large, batches=batches)
     with Measured() as measured:
-        made = attack.run(view(attack, large), n=N, auxiliary=auxiliary, seed=0)
+        made = attack.run(access, n=N, auxiliary=auxiliary, seed=0)
     assert made.images.shape == (N, *SHAPE) and torch.isfinite(made.images).all()
     line = f"{name} on {large.spec.architecture}: {measured.seconds:.1f} s, {measured.peak_memory_mb:.0f} MB"
     record_property("planning", line)

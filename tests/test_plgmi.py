@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from drlib import attacks, gan, models, optimize, testing, training
+from drlib import attacks, losses, models, optimize, testing, training
 from drlib.attacks.plgmi import PLGMI, pseudo_labels
 from drlib.conditional_gan import (
     ConditionalBatchNorm,
@@ -206,4 +206,4 @@ def test_it_beats_the_unoptimized_samples_of_its_own_prior():
 
 def test_max_margin_is_the_largest_other_logit_minus_the_wanted():
     logits = torch.tensor([[1.0, 4.0, 2.0], [5.0, 1.0, -math.inf]])
-    assert gan.max_margin(logits, torch.tensor([0, 0])).tolist() == [3.0, -4.0]
+    assert losses.max_margin(logits, torch.tensor([0, 0])).tolist() == [3.0, -4.0]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from drlib import gan, models, testing
+from drlib import gan, latent_search, models, testing
 from drlib.attacks.revealer import Revealer
 from drlib.data import DataSpec, load_splits
 from drlib.errors import UserError
@@ -105,8 +105,10 @@ def test_each_image_keeps_its_surest_restart(white_box, prepared):
 
 def test_latents_stay_in_the_box(white_box, prepared, monkeypatch):
     found = []
-    search = gan.search
-    monkeypatch.setattr(gan, "search", lambda *args, **more: found.append(search(*args, **more)) or found[-1])
+    search = latent_search.search
+    monkeypatch.setattr(
+        latent_search, "search", lambda *args, **more: found.append(search(*args, **more)) or found[-1]
+    )
     run(white_box, prepared, clip=0.5)
     assert max(float(z.abs().max()) for z, _ in found) == pytest.approx(0.5)
 

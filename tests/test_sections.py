@@ -137,7 +137,7 @@ def test_values_mean_what_they_say():
     assert parameters.download is True and parameters.n is None and parameters.width == 0.25
     assert parameters.target_sizes == (50, 100)  # ascending, whatever the order
     assert parameters.attacks == ("deep_dream",)
-    assert parameters.seeds == (3, 4)
+    assert parameters.seeds == (3, 4, 5)
 
 
 def test_text_is_taken_as_typed(tmp_path):
@@ -203,7 +203,7 @@ def test_cells_are_sizes_times_seeds_times_attacks_and_controls():
     parameters = sections.parameters("benchmark", "laptop")
     cells = parameters.cells()
     # Four controls for the training set and four for the update, samples of four priors, one blind attack.
-    assert len(cells) == 3 * 2 * (10 + 4 + 4 + 4 + 1) == len({cell.model_dump_json() for cell in cells})
+    assert len(cells) == 3 * 3 * (10 + 4 + 4 + 4 + 1) == len({cell.model_dump_json() for cell in cells})
     assert {cell.target.size for cell in cells} == {50, 100, 400}
     assert all(cell.seed == cell.target.seed for cell in cells)
     assert {cell.equal_size for cell in cells} == {50}
@@ -229,6 +229,28 @@ def test_controls_of_priors_and_conditions_stand_for_the_attacks_that_have_them(
     assert sampled == {"revealer", "kedmi", "plgmi", "updates_leak"}
     blind = [cell for cell in parameters.cells() if cell.hyperparameters.get("conditional") is False]
     assert {cell.attack for cell in blind if not cell.is_control} == {"updates_leak"}
+
+
+def test_the_best_of_a_prior_is_chosen_for_a_class():
+    parameters = sections.parameters("attacks", "smoke")
+    chosen = {cell.sampled_attack for cell in parameters.cells() if cell.control == "prior_best"}
+    assert chosen == {"revealer", "kedmi", "plgmi"}  # Updates-Leak has a prior, but no labels
+
+
+def test_an_attack_is_scaled_for_all_seeds_and_its_prior_for_one():
+    """Where both are the same hyperparameter, as for Inv-Alignment, it counts as the attack's."""
+    grid = sections.parameters("attacks", "laptop").convergence()
+    seeds = {(attack, name): len(cells) for (attack, name, multiple), cells in grid.items()}
+    assert seeds["inv_alignment", "epochs"] == seeds["revealer", "steps"] == 3
+    assert seeds["revealer", "prior_steps"] == seeds["updates_leak", "epochs"] == 1
+
+
+def test_noise_and_the_holdout_stand_beside_reconstructions_from_gradients():
+    parameters = sections.parameters("attacks", "laptop")
+    gradients, controls = parameters.gradient_cells(), parameters.gradient_controls()
+    assert {cell.attack for cell in controls} == {"noise", "holdout"}
+    assert {cell.target.update.size for cell in controls} == {parameters.gradient_images}
+    assert {cell.seed for cell in controls} == {cell.seed for cell in gradients}
 
 
 def test_hyperparameters_and_training_change_the_profiles():

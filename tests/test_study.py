@@ -19,6 +19,7 @@ from drlib import attacker, attacks, pool, results, study, tasks
 from drlib.cells import Cell, Target
 from drlib.data import DataSpec, load_splits, target_subset
 from drlib.errors import UserError
+from drlib.metrics import sample_distance
 from drlib.progress import Estimate, Reporter
 from drlib.published import load
 from drlib.store import TENSORS, Artifact, Store
@@ -103,6 +104,24 @@ def test_every_value_is_a_number_or_nan_with_a_reason(table):
     for row in table.itertuples():
         assert not math.isnan(row.value) or row.reason
         assert not math.isnan(row.gap) or row.reason or row.metric.startswith(("Confidence", "Accuracy"))
+
+
+def test_everything_is_also_matched_among_all_classes(table, store):
+    """One ruler for attacks with and without labels: a larger choice can only bring a target nearer."""
+    ssim = table[table.metric == "SSIM"].set_index("attack")
+    assert (ssim.matching == "class").all()
+    assert (ssim.value_all_classes >= ssim.value).all() and (ssim.value_all_classes > ssim.value).any()
+    made, target = results.reconstruction(cell("noise"), store), results.target_and_holdout(cell("noise"))[0]
+    known = sample_distance(made.images, target.images, "ssim").distance
+    assert ssim.value_all_classes["Noise"] == pytest.approx(known)
+
+
+def test_hyperparameters_stand_beside_what_they_made(table):
+    ssim = table[table.metric == "SSIM"].set_index("attack")
+    assert (
+        "steps 3" in ssim.hyperparameters["MI-Face"] and "cost one_minus_p" in ssim.hyperparameters["MI-Face"]
+    )
+    assert ssim.hyperparameters["Noise"] == ""
 
 
 def test_the_holdout_has_no_gap_and_everybody_knows_its_coverage(table):

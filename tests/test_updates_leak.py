@@ -11,9 +11,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from drlib import models, shadow, training
-from drlib.attacks import updates_leak
-from drlib.attacks.updates_leak import UpdatesLeak, representatives, squared_distances
+from drlib import best_of_many, models, shadow, training
+from drlib.attacks.updates_leak import UpdatesLeak, representatives
+from drlib.best_of_many import squared_distances
 from drlib.data import DataSpec, load_splits
 from drlib.errors import UserError
 from drlib.shadow import ShadowUpdates, shadow_updates
@@ -45,8 +45,8 @@ def example_update() -> Update:
 def test_matchings_by_hand():
     # Two images (rows) and three samples: image 0 is met exactly by sample 0, image 1 at best at distance 4.
     distances = torch.tensor([[[0.0, 9.0, 9.0], [5.0, 4.0, 7.0]]])
-    assert updates_leak.one_sided(distances).tolist() == [2.0]
-    assert updates_leak.two_sided(distances).tolist() == pytest.approx([2.0 + (0 + 4 + 7) / 3])
+    assert best_of_many.one_sided(distances).tolist() == [2.0]
+    assert best_of_many.two_sided(distances).tolist() == pytest.approx([2.0 + (0 + 4 + 7) / 3])
 
 
 def test_squared_distances_are_means_over_pixels_of_every_pair_of_an_update():
@@ -96,15 +96,16 @@ def told_updates(told: bool) -> ShadowUpdates:
 def test_the_generator_uses_the_condition_and_only_that(told, conditional, monkeypatch):
     """Known answer: an update is all dark or all bright. With one sample for all of its images, the best
     guess that ignores the update costs 0.16; who reads the answers can reach 0."""
-    attack = UpdatesLeak(
-        updates=64, update_size=4, hidden=16, epochs=30, learning_rate=5e-3, updates_per_batch=8,
-        adversarial_weight=0.0, conditional=conditional,
-    )  # fmt: skip
-    monkeypatch.setattr(updates_leak, "NOISE", 1)
-    monkeypatch.setattr(updates_leak.gan, "latents", lambda n, size, *_: torch.zeros(n, size))
+    attack = UpdatesLeak(hidden=16, conditional=conditional)
+    monkeypatch.setattr(best_of_many, "NOISE", 1)
+    monkeypatch.setattr(best_of_many.gan, "latents", lambda n, size, *_: torch.zeros(n, size))
     known = told_updates(told)
     differences = attack._difference(known.before, known.after)
-    _, _, history = attack._train(known, differences, seeded(), lambda epoch: None)
+    history = best_of_many.train(
+        attack._sampler(differences.shape[1], known.images[0].numel()), known, differences,
+        matching="one_sided", adversarial_weight=0.0, epochs=30, learning_rate=5e-3, updates_per_batch=8,
+        generator=seeded(), report=lambda epoch: None,
+    )  # fmt: skip
     best = float(history[:, 1].min())
     assert best < 0.02 if told and conditional else best > 0.1
 
@@ -131,23 +132,23 @@ def test_logarithms_see_what_an_overfitted_model_hides():
 
 def test_the_output_reaches_the_brightest_pixel_and_the_discriminator_any_logit():
     """The original's tanh capped both: pixels at 0.44, a probability of being real at 0.73."""
-    network = updates_leak.Generator(4, 8).eval()
+    network = best_of_many.Generator(4, 8).eval()
     network.layers[-2].bias.data.fill_(20.0)
-    assert network(torch.zeros(1, updates_leak.CODE), torch.zeros(1, 1, updates_leak.NOISE)).min() > 0.999
-    critic = updates_leak.Discriminator(4, 16)
+    assert network(torch.zeros(1, best_of_many.CODE), torch.zeros(1, 1, best_of_many.NOISE)).min() > 0.999
+    critic = best_of_many.Discriminator(4, 16)
     optimizer = torch.optim.Adam(critic.parameters(), lr=1e-2)
     real, fake = torch.rand(32, 4, generator=seeded()), torch.rand(32, 4, generator=seeded(1)) + 3
     for _ in range(100):
-        loss = updates_leak.adversarial_loss(critic, optimizer, real, fake)
+        loss = best_of_many.adversarial_loss(critic, optimizer, real, fake)
     assert critic(real).sigmoid().min() > 0.9
     assert loss > 2  # a tanh would have stopped it at -log 0.27
 
 
 def test_the_adversarial_loss_moves_the_generator_not_the_discriminator():
-    critic = updates_leak.Discriminator(4, 16)
+    critic = best_of_many.Discriminator(4, 16)
     optimizer = torch.optim.SGD(critic.parameters(), lr=0.0)
     fake = torch.rand(8, 4, generator=seeded(), requires_grad=True)
-    loss = updates_leak.adversarial_loss(critic, optimizer, torch.rand(8, 4, generator=seeded(1)), fake)
+    loss = best_of_many.adversarial_loss(critic, optimizer, torch.rand(8, 4, generator=seeded(1)), fake)
     assert fake.grad is None  # the discriminator's own step does not reach the generator
     before = [parameter.grad.clone() for parameter in critic.parameters()]
     loss.backward()

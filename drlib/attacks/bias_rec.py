@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from scipy.optimize import nnls
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch import Tensor
 
 from drlib import optimize
 from drlib.errors import UserError
+from drlib.stationarity import MARGINS, Stationarity
 from drlib.types import (
     NO_DATA,
     STATIC,
@@ -31,83 +28,10 @@ from drlib.types import (
 
 SOLVE_EVERY = 10  # steps between two exact solutions for the multipliers
 DUPLICATE = 0.98  # two candidates whose pixels correlate more than this count as one
-
-
-def hard_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Phi_y - max_{c != y} Phi_c (n,). With two classes, +-(Phi_1 - Phi_0): the binary formula."""
-    rivals = logits.scatter(1, labels[:, None], -math.inf)
-    return logits.gather(1, labels[:, None])[:, 0] - rivals.amax(dim=1)
-
-
-def soft_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Phi_y - log sum_{c != y} exp Phi_c (n,). The gradient of the cross entropy is -(1 - p_y) times its."""
-    rivals = logits.scatter(1, labels[:, None], -math.inf)
-    return logits.gather(1, labels[:, None])[:, 0] - rivals.logsumexp(dim=1)
-
-
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": functools.partial(torch.optim.SGD, momentum=0.9),
     "adam": torch.optim.Adam,
 }
-MARGINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"hard": hard_margin, "soft": soft_margin}
-
-
-class SmoothReLU(nn.Module):
-    """ReLU whose derivative is sigmoid(alpha z), so that parameter gradients can be differentiated in x."""
-
-    def __init__(self, alpha: float) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def forward(self, z: Tensor) -> Tensor:
-        smooth = F.softplus(z, beta=self.alpha)
-        return smooth + (z.relu() - smooth).detach()
-
-
-class Stationarity:
-    """The condition theta = 1/m sum_i lambda_i grad_theta margin(x_i, y_i) for m candidates.
-
-    Works on a copy of the target whose every ``nn.ReLU`` is a ``SmoothReLU``; counts gradient calls.
-    """
-
-    def __init__(self, access: WhiteBox, alpha: float, margin: str) -> None:
-        self.access = access
-        self.margin = MARGINS[margin]
-        self.net = copy.deepcopy(access.model)
-        for module in list(self.net.modules()):
-            for name, child in module.named_children():
-                if isinstance(child, nn.ReLU):
-                    setattr(module, name, SmoothReLU(alpha))
-        self.theta = {name: value.detach() for name, value in self.net.named_parameters()}
-        self.squared_norm = sum(value.square().sum() for value in self.theta.values())
-
-    def margins(self, theta: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        return self.margin(functional_call(self.net, theta, (images,)), labels)
-
-    def loss(self, images: Tensor, labels: Tensor, multipliers: Tensor) -> Tensor:
-        """|| theta - 1/m sum_i lambda_i grad margin_i ||^2, differentiable in images and multipliers."""
-        self.access.gradient_calls += len(images)
-        theta = {name: value.clone().requires_grad_(True) for name, value in self.theta.items()}
-        combined = (multipliers * self.margins(theta, images, labels)).mean()
-        gradients = torch.autograd.grad(combined, theta.values(), create_graph=True)
-        return sum(
-            (value - part).square().sum() for value, part in zip(theta.values(), gradients, strict=True)
-        )
-
-    def best_multipliers(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The multipliers >= 0 with the smallest loss (m,), exactly; holds all m gradients in memory."""
-        self.access.gradient_calls += len(images)
-
-        def flat(parts: dict[str, Tensor]) -> Tensor:
-            return torch.cat([part.flatten() for part in parts.values()]).double()
-
-        def column(image: Tensor, label: Tensor) -> Tensor:
-            return flat(grad(lambda theta: self.margins(theta, image[None], label[None])[0])(self.theta))
-
-        columns = vmap(column, chunk_size=64)(images.detach(), labels).T / len(images)
-        q, r = torch.linalg.qr(columns)  # the same problem in m dimensions instead of one per parameter
-        solution, _ = nnls(r.cpu().numpy(), (q.T @ flat(self.theta)).cpu().numpy())
-        return torch.from_numpy(solution).to(images)
 
 
 def distinct(images: Tensor, shares: Tensor, n: int) -> tuple[Tensor, int]:
@@ -133,11 +57,13 @@ class BiasRec(Attack):
     holds exactly where training stands still, with lambda_i = (m / n) (1 - p_y(x_i)) / w.
 
     m = ``candidates`` * n images, with fixed labels in equal blocks, and their multipliers are optimized
-    together. ``alpha``: the derivative of ReLU is sigmoid(alpha z). Defaults: the best MNIST run of Haim et
-    al. Differences: images are clipped to [0, 1] and multipliers at ``smallest_multiplier`` after each step,
-    instead of penalties (``multipliers="nnls"`` solves for them; for small m); images start around
-    ``init_center`` instead of the training set's mean, which the adversary does not know. The n results are
-    those with the largest shares of ||theta||^2, near-duplicates last; the original asks the training set.
+    together. ``alpha``: the derivative of ReLU is sigmoid(alpha z). Defaults: a binary MNIST run of Haim et
+    al.; for ten classes Buzaglo et al. have others (start of scale 6.2e-5, rates 1.4e-3 and 0.48,
+    multipliers from 0.2, alpha 40). Differences: images are clipped to [0, 1] and multipliers at
+    ``smallest_multiplier`` after each step, instead of penalties (``multipliers="nnls"`` solves for them;
+    for small m); images start around ``init_center`` instead of the training set's mean, which the
+    adversary does not know. The n results are those with the largest shares of ||theta||^2, near-duplicates
+    last; the original asks the training set.
 
     Known failure: many other sets of images solve the equation as well, so a small residual proves nothing.
     Only images near the decision boundary have a multiplier to speak of. Where weight decay has left few

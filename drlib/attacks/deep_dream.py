@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from drlib import optimize
+from drlib import losses, optimize
 from drlib.types import (
     EXECUTION,
     NO_DATA,
@@ -78,11 +77,11 @@ class DeepDream(Attack):
             targets = labels[rows].to(access.device)
 
             def loss(moved: Tensor, targets: Tensor = targets) -> Tensor:
-                fit = F.cross_entropy(access.logits(moved), targets, reduction="none")
+                fit = losses.cross_entropy(access.logits(moved), targets)
                 smooth = self.tv * optimize.total_variation(moved)
                 return fit + smooth + self.l2 * optimize.squared_norm(moved)
 
-            images[rows], losses = optimize.descend(
+            images[rows], sums = optimize.descend(
                 loss,
                 images[rows],
                 shifts[:, rows],
@@ -91,5 +90,5 @@ class DeepDream(Attack):
                 score=optimize.shifted_confidence(access, targets, self.jitter),
                 report=report,
             )
-            history += losses
+            history += sums
         return Reconstruction(images, labels, history / n, **meter.read())

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drlib import optimize
+from drlib import losses, optimize
 from drlib.errors import UserError
 from drlib.types import (
     NO_DATA,
@@ -137,14 +136,14 @@ class DeepInversion(Attack):
             with BatchNormStatistics(access.model, self.first_bn_multiplier) as statistics:
 
                 def loss(moved: Tensor, targets: Tensor = targets, statistics=statistics) -> Tensor:
-                    fit = F.cross_entropy(access.logits(moved), targets, reduction="none")
+                    fit = losses.cross_entropy(access.logits(moved), targets)
                     smooth = self.tv * optimize.total_variation(moved)
                     # The group's R_bn enters the loss of each of its images: their sum keeps the
                     # original's ratio to the mean cross entropy, whatever the group size.
                     shared = self.bn * statistics.distance()
                     return fit + smooth + self.l2 * optimize.squared_norm(moved) + shared
 
-                images[rows], losses = optimize.descend(
+                images[rows], sums = optimize.descend(
                     loss,
                     images[rows],
                     shifts[:, rows],
@@ -153,6 +152,6 @@ class DeepInversion(Attack):
                     score=optimize.shifted_confidence(access, targets, self.jitter),
                     report=report,
                 )
-            history += losses
+            history += sums
         group_size = max(len(rows) for rows in groups)
         return Reconstruction(images, labels, history / n, **meter.read(), group_size=group_size)

@@ -46,10 +46,12 @@ class DeepLeakage(Attack):
     ``closed_form``: what a linear first layer gives away exactly replaces the nearest matched images.
 
     Defaults: the original (300 steps of 20 evaluations, start N(0, 1), no box). Differs: the distance is
-    relative; L-BFGS searches its step length; TV fades to 0 at 5/8 of the steps; the best iterate counts.
+    relative; L-BFGS searches its step length; TV fades to 0 at 5/8 of the steps; the best iterate counts;
+    ``closed_form`` is on; ``cosine_adam``, too, starts at N(0, 1), but in pixels, and so half of them at 0.
 
     Known failure: one gradient of many samples, above all of a trained model: many batches have nearly that
-    gradient. L-BFGS needs curvature in the image, which a ReLU net does not have.
+    gradient. L-BFGS needs curvature in the image, which a ReLU net does not have. Of a trained model the
+    labels can only be assumed to be balanced (fact ``labels_assumed_balanced``).
     """
 
     name: ClassVar[str] = "deep_leakage"
@@ -109,7 +111,11 @@ class DeepLeakage(Attack):
         unfinished = [row for row, found in enumerate(images) if len(found) < batch]
         if unfinished:
             rest = {name: gradient[unfinished] for name, gradient in observed.items()}
-            guesses, classes, history = self._match(access, rest, generator, progress)
+            known = None
+            if self.labels == "infer":
+                known, assumed = infer_labels(access, rest, generator)
+                facts["labels_assumed_balanced"] = assumed.double().mean().item()
+            guesses, classes, history = self._match(access, rest, known, generator, progress)
             for row, guess in zip(unfinished, guesses, strict=True):
                 images[row] = put_in_place(images[row], guess)
             shares = torch.bincount(classes.flatten()) / classes.numel()
@@ -124,12 +130,16 @@ class DeepLeakage(Attack):
         )
 
     def _match(
-        self, access: Gradients, observed: Tensors, generator: torch.Generator, progress: Progress
+        self,
+        access: Gradients,
+        observed: Tensors,
+        known: Tensor | None,
+        generator: torch.Generator,
+        progress: Progress,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Images (P, B, c, h, w) and labels (P, B) that match, and the mean distance after each step."""
         batch, shape, count = access.batch_size, access.spec.shape, len(next(iter(observed.values())))
-        known = infer_labels(access, observed, generator) if self.labels == "infer" else None
-        sizes = [batch * math.prod(shape), 0 if self.labels == "infer" else batch * access.spec.num_classes]
+        sizes = [batch * math.prod(shape), 0 if known is not None else batch * access.spec.num_classes]
         source = torch.arange(count, device=access.device).repeat_interleave(self.restarts)
         points = torch.randn((len(source), sum(sizes)), generator=generator)
         points = optimize.to_model(points, access)

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drlib import gan, optimize
+from drlib import gan, losses, optimize
+from drlib.class_discriminator import ClassDiscriminator, entropy, minus_log_fake, minus_log_real
 from drlib.types import (
     EXECUTION,
     PREPARE,
@@ -27,40 +28,6 @@ from drlib.types import (
     TargetSpec,
     WhiteBox,
 )
-
-
-class ClassDiscriminator(nn.Module):
-    """Logits d(x) (b, K) of the target's classes; class K + 1, fake, has the fixed logit 0.
-
-    So P(real | x) = Z / (Z + 1) with Z = sum_k exp d_k(x) (Salimans et al. 2016).
-    """
-
-    def __init__(self, shape: Sequence[int], width: int, num_classes: int) -> None:
-        super().__init__()
-        times = gan.halvings(shape)
-        widths = [shape[0]] + [width * min(2**i, 4) for i in range(times)]
-        layers = [layer for i in range(times) for layer in gan.instance_block(widths[i], widths[i + 1])]
-        self.features = nn.Sequential(*layers, nn.Flatten())
-        self.head = nn.Linear(self.features(torch.zeros(1, *shape)).shape[1], num_classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.features(images))
-
-
-def minus_log_real(logits: Tensor) -> Tensor:
-    """-log P(real) = log(1 + Z) - log Z (b,)."""
-    log_z = logits.logsumexp(dim=1)
-    return F.softplus(log_z) - log_z
-
-
-def minus_log_fake(logits: Tensor) -> Tensor:
-    """-log P(fake) = log(1 + Z) (b,)."""
-    return F.softplus(logits.logsumexp(dim=1))
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """Entropy (b,) of the softmax over the K classes."""
-    return -(logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +99,7 @@ class KEDMI(Attack):
         progress: Progress,
     ) -> dict[str, Tensor]:
         images, shape = gan.public_images(access, auxiliary), access.spec.shape
-        asked = optimize.to_model(images, access).split(256)
-        soft_labels = torch.cat([access.query(part) for part in asked]).float()  # once, not every epoch
+        soft_labels = optimize.ask(access, images)  # once, not every epoch
         network = gan.initialized(lambda: self._generator(shape), generator, access.device)
         critic = gan.initialized(lambda: self._critic(access.spec), generator, access.device)
         batches = gan.batches(images, self.prior_batch_size, generator)
@@ -193,7 +159,7 @@ class KEDMI(Attack):
 
         def loss(z: Tensor, of_class: Tensor) -> Tensor:
             images = network(z)
-            identity = gan.cross_entropy(access.logits(images), classes[of_class])
+            identity = losses.cross_entropy(access.logits(images), classes[of_class])
             return self.identity_weight * identity + self.prior_weight * minus_log_real(critic(images))
 
         mu, log_var, history = self._distributions(loss, start, generator, progress)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from drlib import optimize
+from drlib import losses, optimize
 from drlib.types import (
     EXECUTION,
     NO_DATA,
@@ -24,27 +23,10 @@ from drlib.types import (
     WhiteBox,
 )
 
-
-def one_minus_p(logits: Tensor, labels: Tensor) -> Tensor:
-    """1 - p_y, the cost of the original paper."""
-    return 1 - logits.softmax(dim=1).gather(1, labels[:, None])[:, 0]
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log p_y: keeps a gradient where p_y is near 0."""
-    return F.cross_entropy(logits, labels, reduction="none")
-
-
-def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Largest other logit minus the wanted one: keeps a gradient where p_y is near 0 or 1."""
-    others = logits.scatter(1, labels[:, None], -math.inf).amax(dim=1)
-    return others - logits.gather(1, labels[:, None])[:, 0]
-
-
 COSTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "one_minus_p": one_minus_p,
-    "cross_entropy": cross_entropy,
-    "margin": margin,
+    "one_minus_p": losses.one_minus_p,
+    "cross_entropy": losses.cross_entropy,
+    "margin": losses.max_margin,
 }
 
 
@@ -130,7 +112,7 @@ class MIFace(Attack):
 
             better = costs < best_cost[active]
             best[active[better]], best_cost[active[better]] = images[better], costs[better]
-            confident = one_minus_p(logits.detach(), labels) <= 1 - self.confidence
+            confident = losses.one_minus_p(logits.detach(), labels) <= 1 - self.confidence
             going = ~confident & (costs < recent.amax(dim=1))
             recent[:, step % self.patience] = costs
             if not going.all():

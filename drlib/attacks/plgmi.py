@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from drlib import conditional_gan, gan, optimize
+from drlib import conditional_gan, gan, latent_search, losses, optimize
 from drlib.types import (
     EXECUTION,
     PREPARE,
@@ -115,7 +115,7 @@ class PLGMI(Attack):
         progress: Progress,
     ) -> dict[str, Tensor]:
         images, spec = gan.public_images(access, auxiliary), access.spec
-        posteriors = torch.cat([access.query(optimize.to_model(part, access)) for part in images.split(512)])
+        posteriors = optimize.ask(access, images)
         rows, labels = pseudo_labels(posteriors, self.top_n)
         images = images[rows]
         make = self._networks(spec.shape, spec.num_classes)
@@ -134,13 +134,13 @@ class PLGMI(Attack):
             real = images[batch] + grain.to(access.device)
             with torch.no_grad():
                 made, wanted = fakes()
-            return (1 - critic(real, labels[batch])).relu().mean() + (1 + critic(made, wanted)).relu().mean()
+            return gan.hinge(critic(real, labels[batch]), critic(made, wanted))
 
         def generator_loss() -> Tensor:
             made, wanted = fakes()
             (shifts,) = optimize.jitter_shifts(1, size, self.prior_shift, generator)
             seen = optimize.to_model(optimize.roll(made, shifts), access)
-            margins = gan.max_margin(access.logits(seen), wanted)
+            margins = losses.max_margin(access.logits(seen), wanted)
             return self.margin_weight * margins.mean() - critic(made, wanted).mean()
 
         history = gan.train(
@@ -180,12 +180,11 @@ class PLGMI(Attack):
         history = torch.zeros(self.steps, dtype=torch.float64)
         parts = torch.arange(len(targets)).split(self.batch_size)
         for rows, report in optimize.with_progress(parts, self.steps, progress):
-            z[rows], confidence[rows], losses = self._search(
+            z[rows], confidence[rows], sums = self._search(
                 access, network, z[rows], targets[rows], shifts[:, :, rows], report
             )
-            history += losses
-        best, restart = confidence.view(self.restarts, n).max(dim=0)
-        z = z.view(self.restarts, n, -1)[restart, torch.arange(n)]
+            history += sums
+        z, best = latent_search.best_of_restarts(z, confidence, self.restarts)
         images = gan.sample(network, z, labels.to(access.device), batch_size=self.batch_size)
         facts = {"confidence": float(best.mean())}
         return Reconstruction(images, labels, history / len(targets), **meter.read(), facts=facts)
@@ -214,10 +213,10 @@ class PLGMI(Attack):
                 keep(z.detach())
             images = network(z, labels)
             views = (optimize.roll(images, shift) for shift in shifts[step])
-            margins = torch.stack([gan.max_margin(access.logits(view), labels) for view in views])
+            margins = torch.stack([losses.max_margin(access.logits(view), labels) for view in views])
             return (margins.clamp(min=-self.margin) if self.margin else margins).sum(dim=0)
 
-        last, losses = gan.search(
+        last, sums = latent_search.search(
             loss,
             start,
             optimizer="adam",
@@ -227,4 +226,4 @@ class PLGMI(Attack):
             report=report,
         )
         keep(last)
-        return best, best_score, losses
+        return best, best_score, sums

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from drlib import gan, optimize
+from drlib import gan, latent_search, losses, optimize
 from drlib.types import (
     EXECUTION,
     PREPARE,
@@ -27,6 +27,8 @@ from drlib.types import (
     WhiteBox,
 )
 
+IDENTITY_LOSSES = {"cross_entropy": losses.cross_entropy, "max_margin": losses.max_margin}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Revealer(Attack):
@@ -39,7 +41,8 @@ class Revealer(Attack):
     280 epochs of 30,000 images in batches of 64 with a generator step after every fifth batch. The search
     is Nesterov's (momentum 0.9) from standard normal latents. They average the loss over a batch of 100
     identities and step by 2e-2; we sum it, so the same step of an image is 2e-4, whatever the batch.
-    Of ``restarts`` searches an image keeps the one whose result the target is surest of.
+    Of ``restarts`` searches an image keeps the one whose result the target is surest of (they: the largest
+    logit).
 
     Options beyond the paper: ``gan="hinge"`` (spectral norm, no double backward),
     ``latent_optimizer="adam"``, ``identity_loss="max_margin"`` (Yuan et al. 2023), and ``candidates``: the
@@ -86,8 +89,8 @@ class Revealer(Attack):
         for name in ("learning_rate", "clip", "identity_weight", "prior_weight"):
             optimize.check_number(self, name, 0, 1000)
         optimize.check_choice(self, "gan", gan.CRITIC_LOSSES)
-        optimize.check_choice(self, "latent_optimizer", gan.LATENT_OPTIMIZERS)
-        optimize.check_choice(self, "identity_loss", gan.IDENTITY_LOSSES)
+        optimize.check_choice(self, "latent_optimizer", latent_search.LATENT_OPTIMIZERS)
+        optimize.check_choice(self, "identity_loss", IDENTITY_LOSSES)
 
     def _generator(self, shape: Sequence[int]) -> nn.Module:
         return gan.ImageGenerator(shape, self.z_dim, self.width)
@@ -152,18 +155,18 @@ class Revealer(Attack):
         network = gan.unpack(prepared, "generator", lambda: self._generator(access.spec.shape), z)
         critic = gan.unpack(prepared, "critic", lambda: self._critic(access.spec.shape), z)
         if self.candidates:
-            scores = gan.probabilities(access, network, z, batch_size=self.batch_size)
-            z = gan.best_latents(z, scores, targets)
+            scores = latent_search.probabilities(access, network, z, batch_size=self.batch_size)
+            z = latent_search.best_latents(z, scores, targets)
         history = torch.zeros(self.steps, dtype=torch.float64)
         parts = torch.arange(len(targets)).split(self.batch_size)
         for rows, report in optimize.with_progress(parts, self.steps, progress):
 
             def loss(latents: Tensor, step: int, wanted: Tensor = targets[rows]) -> Tensor:
                 images = network(latents)
-                identity = gan.IDENTITY_LOSSES[self.identity_loss](access.logits(images), wanted)
+                identity = IDENTITY_LOSSES[self.identity_loss](access.logits(images), wanted)
                 return self.identity_weight * identity - self.prior_weight * critic(images)
 
-            z[rows], losses = gan.search(
+            z[rows], sums = latent_search.search(
                 loss,
                 z[rows],
                 optimizer=self.latent_optimizer,
@@ -172,10 +175,10 @@ class Revealer(Attack):
                 clip=self.clip,
                 report=report,
             )
-            history += losses
-        scores = gan.probabilities(access, network, z, batch_size=self.batch_size)
-        best, restart = scores.gather(1, targets[:, None]).view(self.restarts, n).max(dim=0)
-        z = z.view(self.restarts, n, -1)[restart, torch.arange(n)]
+            history += sums
+        scores = latent_search.probabilities(access, network, z, batch_size=self.batch_size)
+        confidence = scores.gather(1, targets[:, None])
+        z, best = latent_search.best_of_restarts(z, confidence, self.restarts)
         images = gan.sample(network, z, batch_size=self.batch_size)
         facts = {"confidence": float(best.mean())}
         return Reconstruction(images, labels, history / len(targets), **meter.read(), facts=facts)

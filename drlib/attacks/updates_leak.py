@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drlib import gan, models, optimize, training
+from drlib import best_of_many, gan, models, optimize
 from drlib.errors import UserError
-from drlib.shadow import ShadowUpdates, shadow_updates
+from drlib.shadow import shadow_updates
 from drlib.types import (
     BLACK_BOX,
     DYNAMIC,
@@ -29,11 +27,6 @@ from drlib.types import (
     TargetSpec,
     Update,
 )
-
-CODE, NOISE = 50, 50
-"""Lengths of the code mu of an update and of the noise z."""
-HELD_OUT = 64
-"""Shadow updates that decide when to stop, at most."""
 
 
 def probability(probabilities: Tensor) -> Tensor:
@@ -50,77 +43,6 @@ DIFFERENCES: dict[str, Callable[[Tensor], Tensor]] = {
     "probability": probability,
     "log_probability": log_probability,
 }
-
-
-def squared_distances(images: Tensor, samples: Tensor) -> Tensor:
-    """Mean squared differences (U, s, m) between the images (U, s, P) and samples (U, m, P) of an update."""
-    squares = images.square().sum(dim=2)[:, :, None] + samples.square().sum(dim=2)[:, None]
-    return (squares - 2 * images @ samples.transpose(1, 2)).clamp_min(0) / images.shape[2]
-
-
-def one_sided(distances: Tensor) -> Tensor:
-    """mean_i min_j d_ij (U,): every image has a sample near it (the best of many)."""
-    return distances.amin(dim=2).mean(dim=1)
-
-
-def two_sided(distances: Tensor) -> Tensor:
-    """The same, plus mean_j min_i d_ij: every sample has an image near it, too."""
-    return one_sided(distances) + one_sided(distances.transpose(1, 2))
-
-
-MATCHINGS: dict[str, Callable[[Tensor], Tensor]] = {"one_sided": one_sided, "two_sided": two_sided}
-
-
-class Encoder(nn.Sequential):
-    """Posterior differences (U, d) to codes mu (U, CODE)."""
-
-    def __init__(self, features: int) -> None:
-        layers = (nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.5))
-        super().__init__(*layers, nn.Linear(128, CODE), nn.Tanh())
-
-
-class Generator(nn.Module):
-    """Codes (U, CODE) and noise (U, m, NOISE) to samples (U, m, P) in [0, 1]."""
-
-    def __init__(self, pixels: int, hidden: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for inputs in (CODE + NOISE, hidden, hidden):
-            layers += [nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(hidden, pixels), nn.Sigmoid())
-
-    def forward(self, codes: Tensor, noise: Tensor) -> Tensor:
-        inputs = torch.cat([codes[:, None].expand(-1, noise.shape[1], -1), noise], dim=2)
-        return self.layers(inputs.flatten(0, 1)).unflatten(0, noise.shape[:2])
-
-
-class Discriminator(nn.Sequential):
-    """Images (b, P) to logits (b, 1).
-
-    The original squeezes the logit by a tanh, which caps what it can say, and has BatchNorm, which sees
-    batches of only real or only false images.
-    """
-
-    def __init__(self, pixels: int, hidden: int) -> None:
-        layers: list[nn.Module] = []
-        sizes = [pixels, *(max(2, hidden // share) for share in (2, 4, 8))]
-        for inputs, outputs in pairwise(sizes):
-            layers += [nn.Linear(inputs, outputs), nn.LeakyReLU(0.2)]
-        super().__init__(*layers, nn.Linear(sizes[-1], 1))
-
-
-def adversarial_loss(
-    critic: nn.Module, optimizer: torch.optim.Optimizer, real: Tensor, fake: Tensor
-) -> Tensor:
-    """One step of the discriminator on images (b, P), then the generator's loss: -log D(fake)."""
-    loss = F.softplus(-critic(real)).mean() + F.softplus(critic(fake.detach())).mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    critic.requires_grad_(False)
-    cheat = F.softplus(-critic(fake)).mean()
-    critic.requires_grad_(True)
-    return cheat
 
 
 def representatives(samples: Tensor, n: int, seed: int) -> Tensor:
@@ -148,10 +70,11 @@ class UpdatesLeak(Attack):
     per wanted image and returns one of each of n clusters. ``conditional=False`` is the control: the code is
     zero, in training as in use, all else equal. The output has no labels.
 
-    Defaults are the original's: one shadow model, 10,000 updates with 100 images. Differs: sigmoid output (a
-    tanh cannot reach the brightest pixels of normalized data), a discriminator without tanh and BatchNorm,
-    eval mode in use, the epoch chosen on held-out updates, and each d divided by its root mean square,
-    since the size of a change is the model's and not the images'.
+    Defaults are the original's: one shadow model, 10,000 updates with 100 images. Differs: sigmoid output
+    (a tanh cannot reach the brightest pixels of normalized data), a discriminator without tanh and
+    BatchNorm, PyTorch's initialization, auxiliary images as probes, eval mode in use, the epoch chosen on
+    held-out updates, and each d divided by its root mean square, since the size of a change is the model's
+    and not the images'.
 
     Known failure: updates with many images have nearly the same d, so G learns the distribution and
     ignores the update: the unconditional control is as good. What d tells is mostly the labels, so where the
@@ -192,7 +115,7 @@ class UpdatesLeak(Attack):
         for name in ("adversarial_weight", "learning_rate"):
             optimize.check_number(self, name, 0, 1000)
         optimize.check_choice(self, "difference", DIFFERENCES)
-        optimize.check_choice(self, "matching", MATCHINGS)
+        optimize.check_choice(self, "matching", best_of_many.MATCHINGS)
         if self.updates < self.bases:
             raise UserError(f"{self.name}: {self.updates} updates are too few for {self.bases} shadow models")
         if not isinstance(self.conditional, bool):
@@ -235,15 +158,28 @@ class UpdatesLeak(Attack):
         )
         begun = 200 * self.bases + self.updates
         differences = self._difference(shadow.before, shadow.after)
-        encoder, network, history = self._train(
-            shadow, differences, generator, lambda epoch: progress(begun + epoch * self.updates, total)
+        pixels = shadow.images[0].numel()
+        sampler = gan.initialized(
+            lambda: self._sampler(differences.shape[1], pixels), generator, access.device
+        )
+        history = best_of_many.train(
+            sampler,
+            shadow,
+            differences,
+            matching=self.matching,
+            adversarial_weight=self.adversarial_weight,
+            epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            updates_per_batch=self.updates_per_batch,
+            generator=generator,
+            report=lambda epoch: progress(begun + epoch * self.updates, total),
         )
         return {
             "probes": shadow.probes.cpu(),
             "history": history,
             "base_size": torch.tensor(shadow.base_size),
-            "others": differences[shadow.held_out][:HELD_OUT].cpu(),
-            **gan.pack(encoder=encoder, generator=network),
+            "others": differences[shadow.held_out][: best_of_many.HELD_OUT].cpu(),
+            **gan.pack(sampler=sampler),
         }
 
     def _difference(self, before: Tensor, after: Tensor) -> Tensor:
@@ -252,83 +188,18 @@ class UpdatesLeak(Attack):
         change = (of(before) - of(after)).flatten(1)
         return change / change.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
 
-    def _codes(self, encoder: nn.Module, differences: Tensor) -> Tensor:
-        return encoder(differences) * float(self.conditional)
-
-    def _train(
-        self,
-        shadow: ShadowUpdates,
-        differences: Tensor,
-        generator: torch.Generator,
-        report: Callable[[int], None],
-    ) -> tuple[nn.Module, nn.Module, Tensor]:
-        """Encoder and generator at their best epoch on held-out updates, and the losses (epochs, 2) of
-        training and held-out updates."""
-        device, pixels = shadow.images.device, shadow.images[0].numel()
-        encoder = gan.initialized(lambda: Encoder(differences.shape[1]), generator, device)
-        network = gan.initialized(lambda: Generator(pixels, self.hidden), generator, device)
-        critic = gan.initialized(lambda: Discriminator(pixels, self.hidden), generator, device)
-        rate = {"lr": self.learning_rate, "betas": (0.5, 0.999)}
-        optimizer = torch.optim.Adam([*encoder.parameters(), *network.parameters()], **rate)
-        critic_optimizer = torch.optim.Adam(critic.parameters(), **rate)
-        matching = MATCHINGS[self.matching]
-
-        def draw(updates: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-            images = shadow.images[shadow.rows[updates]].flatten(2)
-            codes = self._codes(encoder, differences[updates])
-            return images, network(codes, noise.view(*images.shape[:2], NOISE))
-
-        def step(updates: Tensor) -> Tensor:
-            noise = gan.latents(updates.numel() * self.update_size, NOISE, generator, device)
-            images, samples = draw(updates, noise)
-            fit = matching(squared_distances(images, samples)).mean()
-            loss = fit
-            if self.adversarial_weight:
-                cheat = adversarial_loss(
-                    critic, critic_optimizer, images.flatten(0, 1), samples.flatten(0, 1)
-                )
-                loss = fit + self.adversarial_weight * cheat
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            return fit.detach()
-
-        learned = (~shadow.held_out).nonzero()[:, 0]
-        unseen = shadow.held_out.nonzero()[:, 0][:HELD_OUT]
-        fixed = gan.latents(len(unseen) * self.update_size, NOISE, generator, device)
-        seed = int(torch.randint(2**31, (), generator=generator))
-        history, best = [], (math.inf, {}, {})
-        with training._seeded(seed, device):  # the encoder's dropout
-            for epoch in range(1, self.epochs + 1):
-                encoder.train()
-                network.train()
-                order = torch.randperm(len(learned), generator=generator).to(device)
-                losses = [step(updates) for updates in learned[order].split(self.updates_per_batch)]
-                encoder.eval()
-                network.eval()
-                with torch.no_grad():
-                    loss = float(matching(squared_distances(*draw(unseen, fixed))).mean())
-                if not math.isfinite(loss):
-                    raise UserError(f"{self.name} diverged: lower learning_rate ({self.learning_rate:g})")
-                history.append((float(torch.stack(losses).mean()), loss))
-                if loss < best[0]:
-                    best = loss, _copy(encoder), _copy(network)
-                report(epoch)
-        encoder.load_state_dict(best[1])
-        network.load_state_dict(best[2])
-        return encoder, network, torch.tensor(history)
+    def _sampler(self, features: int, pixels: int) -> nn.Module:
+        return best_of_many.Sampler(features, pixels, self.hidden, self.conditional)
 
     def _sample(
         self, prepared: dict[str, Tensor], differences: Tensor, n: int, shape: Any, generator: torch.Generator
     ) -> Tensor:
         """n images (n, c, h, w) for one difference (1, d), or for as many of them as there are samples."""
-        like = differences
-        hidden, pixels = prepared["generator.layers.0.weight"].shape[0], prepared["probes"][0].numel()
-        encoder = gan.unpack(prepared, "encoder", lambda: Encoder(differences.shape[1]), like)
-        network = gan.unpack(prepared, "generator", lambda: Generator(pixels, hidden), like)
-        noise = gan.latents(n * self.samples, NOISE, generator, like.device)
-        codes = self._codes(encoder, differences).expand(len(noise), CODE)
-        samples = gan.sample(network, codes, noise[:, None], batch_size=1024)[:, 0]
+        features, pixels = differences.shape[1], math.prod(shape)
+        network = gan.unpack(prepared, "sampler", lambda: self._sampler(features, pixels), differences)
+        noise = gan.latents(n * self.samples, best_of_many.NOISE, generator, differences.device)
+        inputs = differences.expand(len(noise), features)
+        samples = gan.sample(network, inputs, noise[:, None], batch_size=1024)[:, 0]
         seed = int(torch.randint(2**31, (), generator=generator))
         return representatives(samples.cpu(), n, seed).unflatten(1, shape)
 
@@ -367,7 +238,3 @@ class UpdatesLeak(Attack):
             "held_out_loss": float(history.min()),
         }
         return Reconstruction(images, None, history, **meter.read(), facts=facts)
-
-
-def _copy(network: nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in network.state_dict().items()}
