@@ -62,6 +62,7 @@ def ridge(inputs: Tensor, images: Tensor, queries: Tensor, penalty: float = 1e-3
     center, mean = inputs.double().mean(dim=0), images.double().mean(dim=0)
     x, y = inputs.double() - center, (images.double() - mean).flatten(1)
     gram = x.T @ x
-    gram += penalty * gram.diagonal().mean() * torch.eye(len(gram), dtype=x.dtype, device=x.device)
+    scale = gram.diagonal().mean().clamp_min(1e-12)  # inputs that never vary tell nothing: the overall mean
+    gram += penalty * scale * torch.eye(len(gram), dtype=x.dtype, device=x.device)
     pixels = (queries.double() - center) @ torch.linalg.solve(gram, x.T @ y)
     return (mean + pixels.view(-1, *images.shape[1:])).clamp(0, 1).float()

@@ -158,6 +158,13 @@ def test_the_decoder_draws_every_size(side, channels):
     assert 0 <= images.min() <= images.max() <= 1
 
 
+def test_ridge_of_inputs_that_never_vary_is_the_overall_mean():
+    """An untrained MobileNetV2 answers everything alike; the normal equations are then singular."""
+    images = torch.rand((6, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    found = ridge(torch.full((6, 4), 48.6), images, torch.full((2, 4), 48.6))
+    torch.testing.assert_close(found, images.mean(dim=0).expand(2, -1, -1, -1))
+
+
 def test_the_original_decoder():
     """530 -> 1024 x 4 x 4 -> 512 -> 256 -> 128 -> 1 x 64 x 64, tanh between and a sigmoid at the end."""
     with torch.device("meta"):
