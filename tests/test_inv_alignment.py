@@ -172,7 +172,7 @@ def test_the_original_decoder():
     shapes = [tuple(layer.weight.shape) for layer in net.layers if isinstance(layer, nn.ConvTranspose2d)]
     inputs, outputs = [530, 1024, 512, 256, 128], [1024, 512, 256, 128, 1]
     assert shapes == [(i, o, 4, 4) for i, o in zip(inputs, outputs, strict=True)]
-    kinds = [type(layer).__name__ for layer in net]
+    kinds = [type(layer).__name__ for layer in net.layers]
     assert kinds.count("Tanh") == kinds.count("BatchNorm2d") == 4
     assert kinds[-1] == "Sigmoid"
 
