@@ -5,6 +5,7 @@ of JSON, then the raw float32 values if there are any.
 
     {"load": {"after": [kind, key], "before": [kind, key]}}    ->  {"spec": {...}}
     {"ask": "after", "shape": [n, c, h, w]} + values            ->  {"shape": [n, K]} + values
+    {"asked": true}                                             ->  {"asked": images asked so far}
 
 The attack's process starts the box before it is sealed. Asking the box to load something else would only give
 query access to another model.
@@ -41,14 +42,18 @@ def serve() -> None:
     store = Store(sys.argv[1])
     requests, answers = sys.stdin.buffer, pool.answer_stream("wb")
     served: dict[str, WhiteBox] = {}
+    asked = 0
     while line := requests.readline():
         request = json.loads(line)
         try:
             if "load" in request:
                 served = {name: _load(store, *address) for name, address in request["load"].items()}
                 _send(answers, {"spec": description_of(served["after"].spec)})
+            elif "asked" in request:
+                _send(answers, {"asked": asked})
             else:
                 images = _receive(requests, request["shape"])
+                asked += len(images)
                 box = served[request["ask"]]
                 probabilities = box.query(images.to(box.device)).cpu()
                 _send(answers, {"shape": list(probabilities.shape)}, probabilities)
@@ -75,6 +80,14 @@ class RemoteBox:
             stdout=subprocess.PIPE,
             env=pool.worker_environment(),
         )
+
+    def asked(self) -> int:
+        """Images that the box was asked since it was started, by whomever."""
+        return self._exchange({"asked": True})["asked"]
+
+    def pipes(self) -> tuple[int, int]:
+        """The file descriptors by which a copy of this process reaches the box."""
+        return self.process.stdin.fileno(), self.process.stdout.fileno()
 
     def black_box(self, target: tuple[str, str]) -> BlackBox:
         """Query access to the model at ``target`` = (kind, key)."""

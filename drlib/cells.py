@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from drlib.data import DataSpec
 from drlib.declared import PRIOR_CONTROLS
@@ -34,10 +34,6 @@ prior before any optimization (``prior_sample:ATTACK``), those of many samples t
 MAX_SEED = 2**31 - 1
 
 _EVALUATORS = ("lenet", "mlp", "convnet")
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class UpdateSpec(Spec):
@@ -68,7 +64,7 @@ class UpdateSpec(Spec):
         return batch_size
 
 
-class Target(_Frozen):
+class Target(Spec):
     """A target model: architecture, trained on the first ``size`` images of the target split.
 
     ``checkpoint``: the parameters that are attacked: "final", "init" (before training), or "epoch:k".
@@ -76,7 +72,7 @@ class Target(_Frozen):
     """
 
     data: DataSpec = DataSpec()
-    size: int = Field(100, ge=1)
+    size: int = Field(100, ge=2)
     architecture: str = "convnet"
     width: float | None = None
     training: TrainSpec = TrainSpec()
@@ -110,7 +106,7 @@ class Target(_Frozen):
         return first, second
 
 
-class Cell(_Frozen):
+class Cell(Spec):
     """One attack (or control) on one target. ``attack`` is an attack's name or address, or a control's.
 
     ``n`` defaults to |D_tar| (Definition 3.2). ``equal_size`` adds values at a size that all cells of a
@@ -126,6 +122,14 @@ class Cell(_Frozen):
     seed: int = Field(0, ge=0, le=MAX_SEED)
     extractor: str = "efficientnet_lite0"
     surrogate: SurrogateSpec | None = None
+
+    @field_validator("attack")
+    @classmethod
+    def _no_control_of_an_attack_it_does_not_sample(cls, value: str) -> str:
+        name, colon, _ = value.partition(":")
+        if colon and name in CONTROLS and name not in PRIOR_CONTROLS:
+            raise ValueError(f"the control {name} samples no attack's prior, got '{value}'")
+        return value
 
     @property
     def samples(self) -> int:

@@ -71,6 +71,13 @@ def is_dynamic(attack: str) -> bool:
     return declared is not None and "DYNAMIC" in ast.unparse(declared)
 
 
+def is_for_surrogates(attack: str) -> bool:
+    """True if the attack declares a static white box and no data (or does not declare its knowledge here)."""
+    declared = _declarations(attack).get("knowledge")
+    wanted = ("STATIC", "WHITE_BOX", "NO_DATA")
+    return declared is None or all(name in ast.unparse(declared) for name in wanted)
+
+
 def has_prior(attack: str) -> bool:
     """True if samples can be drawn from the attack's prior (``prior_samples`` is defined)."""
     return "prior_samples" in _methods(attack)

@@ -16,7 +16,15 @@ from functools import cache
 from pathlib import Path
 
 NEUTRAL = frozenset(
-    {"drlib.errors", "drlib.attacks", "drlib.guard", "drlib.landlock", "drlib.box", "drlib.pool"}
+    {
+        "drlib.errors",
+        "drlib.attacks",
+        "drlib.apart",
+        "drlib.guard",
+        "drlib.landlock",
+        "drlib.box",
+        "drlib.pool",
+    }
 )
 """Modules that word messages, look attacks up by name or only stand between processes: they cannot change
 a result."""

@@ -2,8 +2,8 @@
 
 Two layers. An audit hook refuses, inside the interpreter and with a clear message, to open the store or a
 data set, to import one, to start a process or to rename or link a file. Where the kernel has Landlock
-(module ``landlock``), the attack also runs in a thread that cannot open those files by any other way, such
-as compiled code or a path relative to an open folder, and cannot read another process's memory.
+(module ``landlock``), the attack's whole process (module ``apart``) also cannot open those files by any other
+way, such as compiled code or a path relative to an open folder, and cannot read another process's memory.
 
 What remains possible: inspecting this interpreter's own memory (which never holds D_tar or the holdout, and
 for a black box no parameters), and, without Landlock, opening files through compiled code.
@@ -14,17 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from drlib import landlock
-from drlib.errors import UserError
 from drlib.types import AccessError
-
-T = TypeVar("T")
 
 FORBIDDEN_MODULES = ("drlib.data", "drlib.tasks", "sklearn.datasets", "skimage.data")
 """Modules that load a data set."""
@@ -51,7 +47,7 @@ _sealed = False
 
 @contextlib.contextmanager
 def sealed() -> Iterator[None]:
-    """The time in which an attack runs: with the guard installed, the store is closed to the process."""
+    """The time in which foreign code runs: with the guard installed, the store is closed to the process."""
     global _sealed
     _sealed = True
     try:
@@ -87,30 +83,16 @@ def install(store_root: str | Path) -> None:
     sys.addaudithook(guard)
 
 
-def run_sealed(function: Callable[[], T], folders: Iterable[str | Path]) -> tuple[T, str]:
-    """Call ``function`` behind the wall: its result, and what enforced the wall.
+def seal(folders: Iterable[str | Path]) -> str:
+    """Go behind the wall for good: what enforces it. For a process of one thread, before an attack's code.
 
-    ``folders`` hold what it may not open: the store, and the data set's files. Exceptions reach the caller.
+    ``folders`` hold what may not be opened: the store, and the data set's files. A kernel with Landlock also
+    refuses it to threads that start later.
     """
-    outcome: dict[str, Any] = {}
+    global _sealed
+    _sealed = True
     closed = [*folders, *embedded_data()]
-
-    def work() -> None:
-        try:
-            outcome["by"] = "audit hook and Landlock" if landlock.deny(closed) else "audit hook"
-            with sealed():
-                outcome["result"] = function()
-        except BaseException as error:
-            outcome["error"] = error
-
-    thread = threading.Thread(target=work, name="attack")
-    thread.start()
-    thread.join()
-    if isinstance(outcome.get("error"), PermissionError) and not isinstance(outcome["error"], AccessError):
-        raise UserError(f"the attack was refused a file: {outcome['error']}") from outcome["error"]
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["result"], outcome["by"]
+    return "audit hook and Landlock" if landlock.deny(closed) else "audit hook"
 
 
 def embedded_data() -> list[Path]:

@@ -149,6 +149,7 @@ def _carry_out(job: Job, store: Store, producers: dict[str, Producer], answers: 
 
     with provenance.Measured() as measured:
         tensors, data = producers[job.kind](job.spec, parents, progress)
+    measured.peak_memory_mb = max(measured.peak_memory_mb, data.pop("peak_memory_mb", 0.0))
     keys = {name: key for name, (_, key) in job.parents.items()}
     made_with = provenance.record(measured)
     store.save(Artifact(job.key, job.kind, job.spec, keys, job.code, tensors, data, made_with))
@@ -159,8 +160,9 @@ def _keep_traceback(error: Exception, root: str) -> str:
     """Write the traceback to the store's folder ``failed``; the error in one line, and where to read more."""
     path = Path(root) / "failed" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    trace = getattr(error, "trace", "")  # of a copy of this process
+    path.write_text(trace + "".join(traceback.format_exception(error)), encoding="utf-8")
+    kind = "" if isinstance(error, UserError) or trace else f"{type(error).__name__}: "
     return f"{kind}{error} (traceback in {path})"
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _TYPICAL = {
     "reconstruction": 8.0,
     "prepared": 20.0,
+    "prior_samples": 1.0,
     "surrogate": 20.0,
     "update": 0.5,
     "gradients": 0.5,

@@ -288,6 +288,7 @@ def _provenance(plans: Sequence[Plan], scores: Sequence[Artifact], store: Store)
 def _behind(plans: Sequence[Plan], name: str, store: Store) -> list[Artifact]:
     """A parent of the reconstructions, for those that have it: the prior, or the model that was attacked."""
     parents = [item.tasks["reconstruction"].parents for item in plans]
+    parents = [found["samples"].parents if "samples" in found else found for found in parents]
     return [_read(found[name], store) for found in parents if name in found]
 
 

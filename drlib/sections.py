@@ -450,6 +450,17 @@ class AttackPages(Repeated):
             raise UserError("multiples must contain 1, the profile's own number of steps")
         return tuple(sorted(_unique(value)))
 
+    @field_validator("surrogate_attack")
+    @classmethod
+    def _white_box_without_data(cls, value: str) -> str:
+        declared.check_attack(value)
+        if not declared.is_for_surrogates(value):
+            raise UserError(
+                f"surrogate_attack={value} is not allowed: "
+                "it must be a white-box attack on static targets without auxiliary data"
+            )
+        return value
+
     @field_validator("surrogates")
     @classmethod
     def _known_surrogates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -576,8 +587,10 @@ class Benchmark(Repeated):
             for name, value in self.values().items()
             if name in AttackPages.model_fields and name not in own
         }
-        pages = parameters("attacks", self.profile, shared)
-        return pages.convergence()
+        try:
+            return parameters("attacks", self.profile, shared).convergence()
+        except UserError:  # its target has another size than this data set has: then it is not known
+            return {}
 
     def reads(self) -> list[Cell]:
         return [cell for cells in self.convergence().values() for cell in cells]

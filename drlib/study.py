@@ -21,6 +21,7 @@ from drlib.metrics.features import available
 from drlib.progress import Reporter
 from drlib.store import Store, artifact_key
 from drlib.stored_model import description_of
+from drlib.surrogate import white_box
 from drlib.types import DYNAMIC, NO_DATA, WHITE_BOX, Attack, TargetSpec
 
 __all__ = ["CONTROLS", "Cell", "Plan", "Target", "Task", "explain_unsupported", "plan", "run", "target_spec"]
@@ -33,8 +34,13 @@ of a target."""
 _ATTACKER = {
     "prepared": attacker.prepare,
     "reconstruction": attacker.reconstruct,
+    "prior_samples": attacker.sample_prior,
     "surrogate": attacker.make_surrogate,
 }
+
+
+PRIOR_CANDIDATES = 4000
+"""Samples of a prior that ``prior_best`` chooses from (Zhang et al. 2020 draw as many starts)."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,8 @@ def role(kind: str, attack: str | None) -> str:
     if kind == "surrogate":
         return "black_box"
     cls = attacks.get(str(attack))
-    sees_parameters = cls.knowledge.model == WHITE_BOX and (kind != "prepared" or cls.prior_sees_target)
-    return "attack" if sees_parameters else "black_box"
+    sees_target = kind == "reconstruction" or (kind == "prepared" and cls.prior_sees_target)
+    return "attack" if sees_target and cls.knowledge.model == WHITE_BOX else "black_box"
 
 
 @cache
@@ -112,8 +118,18 @@ def explain_unsupported(cell: Cell) -> str | None:
         empty = not len(load_splits(cell.target.data).holdout.images)
         return "the data set has no holdout" if empty else None
     if not cell.is_control or cell.samples_prior:
-        return _attack(cell).supports(target_spec(cell.target))
+        return _attack(cell).supports(_attacked_spec(cell))
     return None
+
+
+def _attacked_spec(cell: Cell) -> TargetSpec:
+    """What an attack is told of the model that it gets: the target, or a surrogate of it."""
+    told = target_spec(cell.target)
+    if cell.surrogate is None:
+        return told
+    how = cell.surrogate
+    model = models.build(how.architecture, shape=told.shape, num_classes=told.num_classes, width=how.width)
+    return white_box(model, told, architecture=how.architecture).spec
 
 
 def _attack(cell: Cell) -> Attack:
@@ -137,6 +153,9 @@ def _check(cell: Cell) -> None:
             raise UserError(
                 f"{split} size {size} is larger than the {split} split of {target.data.name} ({there} images)"
             )
+    last = target.training.epochs_on(target.size)
+    if target.epochs is not None and target.epochs > last:
+        raise UserError(f"checkpoint {target.checkpoint}: the target's training has only {last} epochs")
     if cell.is_control and not cell.samples_prior:
         return
     attack = _attack(cell)
@@ -148,6 +167,14 @@ def _check(cell: Cell) -> None:
     elif (attack.knowledge.training == DYNAMIC) != (target.update is not None):
         kind = "a dynamic target: set the target's update" if target.update is None else "a static target"
         raise UserError(f"{attack.title} attacks {kind}")
+    elif attack.knowledge.model == WHITE_BOX and target.update and cell.samples > target.update.size:
+        raise UserError(
+            f"{attack.title} sees gradients of {target.update.size} images: n={cell.samples} is too many"
+        )
+    if attack.knowledge.model < WHITE_BOX and target.epochs == 0:
+        raise UserError(
+            f"{attack.title} has a black box, but the parameters of checkpoint init follow from its seed"
+        )
     if cell.surrogate is not None and (attack.knowledge.model < WHITE_BOX or target.update is not None):
         raise UserError(f"{attack.title} needs no surrogate: it is for white-box attacks on static targets")
 
@@ -247,7 +274,7 @@ def surrogate_task(cell: Cell) -> Task:
     parents = {"target": target_task(cell.target)}
     if cell.surrogate.method == "distillation":
         parents["auxiliary"] = _task("auxiliary", _data(cell.target), {}, "auxiliary images")
-    spec = {"surrogate": cell.surrogate.model_dump(), "seed": cell.seed}
+    spec = {"surrogate": cell.surrogate.model_dump(), "seed": cell.seed, "access": "black_box"}
     return _task(
         "surrogate",
         spec,
@@ -265,6 +292,12 @@ def _files(cell: Cell) -> tuple[str, ...]:
     return (str(data.folder()),)
 
 
+def _declared(attack: Attack) -> dict[str, str]:
+    """What the process that runs an attack must know of it without asking its code."""
+    access = "white_box" if attack.knowledge.model == WHITE_BOX else "black_box"
+    return {"title": attack.title, "access": access}
+
+
 def _attack_task(cell: Cell) -> Task:
     attack = _attack(cell)
     spec = {
@@ -272,6 +305,8 @@ def _attack_task(cell: Cell) -> Task:
         "hyperparameters": attack.hyperparameters(),
         "n": cell.samples,
         "seed": cell.seed,
+        **_declared(attack),
+        "labeled": attack.labeled,
     }
     parents = {"target": _attacked(cell)}
     if attack.knowledge.training == DYNAMIC:
@@ -299,6 +334,8 @@ def _prepared_task(cell: Cell) -> Task:
         "attack": name,
         "hyperparameters": attack.hyperparameters(stage="prepare"),
         "seed": cell.seed,
+        **_declared(attack),
+        "auxiliary_labels": attack.auxiliary_labels,
     }
     parents = {}
     if attack.prior_sees_target:
@@ -319,12 +356,26 @@ def _prepared_task(cell: Cell) -> Task:
 
 def _control_task(cell: Cell) -> Task:
     spec = {"control": cell.control, **_data(cell.target), "n": cell.samples, "seed": cell.seed}
-    parents, also = {"target": target_task(cell.target)}, ()
+    parents = {"target": target_task(cell.target)}
     if cell.samples_prior:
-        attack = _attack(cell)
-        spec |= {"attack": cell.sampled_attack, "hyperparameters": attack.hyperparameters(stage="prepare")}
-        parents["prepared"], also = _prepared_task(cell), (type(attack),)
-    return _task("control", spec, parents, f"control {cell.attack}", also=also)
+        spec["labeled"] = _attack(cell).labeled
+        parents["samples"] = _prior_samples_task(cell)
+    return _task("control", spec, parents, f"control {cell.attack}")
+
+
+def _prior_samples_task(cell: Cell) -> Task:
+    """What a control takes from an attack's prior: drawn by the attack's code, so in an attack's process."""
+    attack, prepared = _attack(cell), _prepared_task(cell)
+    spec = {
+        "attack": cell.sampled_attack,
+        "hyperparameters": attack.hyperparameters(stage="prepare"),
+        "n": cell.samples if cell.control == "prior_sample" else max(PRIOR_CANDIDATES, cell.samples),
+        "num_classes": len(load_splits(cell.target.data).classes),
+        "seed": cell.seed,
+    }
+    label = f"samples of the prior of {attack.title}"
+    parents = {"prepared": prepared}
+    return _task("prior_samples", spec, parents, label, also=(type(attack),), closed=_files(cell))
 
 
 def _features_task(cell: Cell, split: str) -> Task:
@@ -408,6 +459,7 @@ _ORDER = {
     "gradients": 0,
     "surrogate": 1,
     "prepared": 1,
+    "prior_samples": 2,
     "reconstruction": 2,
     "evaluator": 3,
     "features": 4,

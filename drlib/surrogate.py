@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -60,6 +60,12 @@ class SurrogateSpec(Spec):
     generator_learning_rate: float = Field(1e-4, gt=0)
     generator_width: int = Field(64, ge=1)
     z_dim: int = Field(256, ge=1)
+
+    @model_validator(mode="after")
+    def _affordable(self) -> SurrogateSpec:
+        if self.method == "extraction":
+            _budget(self.queries, self.batch_size, self.directions, self.student_steps)
+        return self
 
     @field_validator("architecture")
     @classmethod
@@ -189,13 +195,7 @@ def extract(
     Known failure: where smooth random images reach all classes, as on small digits, a generator that is not
     trained asks as well as one that is.
     """
-    held_out = min(1024, max(1, queries // 10))
-    iterations = (queries - held_out) // (batch_size * (1 + directions + student_steps))
-    if iterations < 1:
-        need = batch_size * (1 + directions + student_steps)
-        raise UserError(
-            f"extraction needs {need} queries an iteration and some for the agreement, got {queries}"
-        )
+    held_out, iterations = _budget(queries, batch_size, directions, student_steps)
     student = _student(access, architecture, width, generator)
     artist = gan.initialized(
         lambda: QueryGenerator(access.spec.shape, z_dim, generator_width), generator, access.device
@@ -246,6 +246,17 @@ def extract(
     agreement = _agreement(student, images, optimize.ask(access, images))
     facts = {"agreement": agreement, "held_out": float(held_out), "loss": float(loss)}
     return _frozen(student), {**facts, "iterations": float(iterations)}
+
+
+def _budget(queries: int, batch_size: int, directions: int, student_steps: int) -> tuple[int, int]:
+    """Queries that measure the agreement, and iterations for the rest; ``UserError`` if there are none."""
+    held_out = min(1024, max(1, queries // 10))
+    need = batch_size * (1 + directions + student_steps)
+    if queries - held_out < need:
+        raise UserError(
+            f"extraction needs {need} queries an iteration and some for the agreement, got {queries}"
+        )
+    return held_out, (queries - held_out) // need
 
 
 class QueryGenerator(nn.Module):

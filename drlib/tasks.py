@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from drlib import attacks, models, pool
+from drlib import models, pool
 from drlib.data import DataSpec, Split, Splits, load_splits, overlaps, target_subset
 from drlib.errors import UserError
 from drlib.metrics.features import extract, metric_name
@@ -204,18 +204,13 @@ def _posteriors(parents: dict[str, Artifact], images: Tensor) -> Tensor:
 def _prior_sample(
     spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits
 ) -> tuple[Tensor, Tensor | None]:
-    attack = attacks.create(spec["attack"], spec["hyperparameters"])
-    labels = balanced_labels(spec["n"], len(splits.classes))
-    generator = torch.Generator().manual_seed(spec["seed"])
-    images = attack.prior_samples(
-        parents["prepared"].tensors, n=spec["n"], labels=labels, generator=generator
-    )
-    return images.cpu(), labels if attack.labeled else None
+    labels = balanced_labels(spec["n"], len(splits.classes)) if spec["labeled"] else None
+    return parents["samples"].tensors["images"], labels
 
 
 def _prior_best(spec: dict[str, Any], parents: dict[str, Artifact], splits: Splits) -> tuple[Tensor, Tensor]:
-    """Selection without optimization: what the target is surest of among ``PRIOR_CANDIDATES`` samples."""
-    candidates, _ = _prior_sample({**spec, "n": max(PRIOR_CANDIDATES, spec["n"])}, parents, splits)
+    """Selection without optimization: the samples that the target is surest of."""
+    candidates = parents["samples"].tensors["images"]
     labels = balanced_labels(spec["n"], len(splits.classes))
     return auxiliary_top(candidates, _posteriors(parents, candidates), labels), labels
 
@@ -225,9 +220,6 @@ def _holdout_control(
 ) -> tuple[Tensor, Tensor]:
     return _holdout(splits, spec["n"])
 
-
-PRIOR_CANDIDATES = 4000
-"""Samples of a prior that ``prior_best`` chooses from (Zhang et al. 2020 draw as many starts)."""
 
 CONTROL_MAKERS = {
     "noise": _noise,

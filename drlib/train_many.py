@@ -14,7 +14,6 @@ for any architecture, but its BatchNorm is slow on a CPU.) What cannot be widene
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -204,7 +203,7 @@ def _fit(
     """Train one group of models side by side; their loss histories (M, epochs)."""
     n = rows.shape[1]
     batches = training.batches_per_epoch(n, spec.batch_size)
-    epochs = max(spec.epochs, math.ceil(spec.min_steps / batches))
+    epochs = spec.epochs_on(rows.shape[1])
     optimizer = training.make_optimizer(group, spec)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     history = []

@@ -54,6 +54,10 @@ class TrainSpec(Spec):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     augment_shift: int = Field(0, ge=0, le=8)
 
+    def epochs_on(self, n: int) -> int:
+        """Epochs that a training with n images takes, ``min_steps`` included."""
+        return max(self.epochs, math.ceil(self.min_steps / batches_per_epoch(n, self.batch_size)))
+
 
 @dataclass(frozen=True)
 class TrainingRecord:
@@ -101,7 +105,7 @@ def train(
     labels = labels.to(device)
 
     batches = batches_per_epoch(len(images), spec.batch_size)
-    epochs = max(spec.epochs, math.ceil(spec.min_steps / batches))
+    epochs = spec.epochs_on(len(images))
     steps = epochs * batches
     optimizer = make_optimizer(model, spec)
     generator = torch.Generator().manual_seed(seed)

@@ -503,6 +503,10 @@ class Attack(ABC):
         """
         if reason := self.supports(access.spec):
             raise UserError(f"{self.title} cannot attack {access.spec.architecture}: {reason}")
+        dynamic, white = self.knowledge.training == DYNAMIC, self.knowledge.model == WHITE_BOX
+        needed = (Gradients if white else Update) if dynamic else (WhiteBox if white else BlackBox)
+        if not isinstance(access, needed):
+            raise UserError(f"{self.title} needs {needed.__name__} access, got {type(access).__name__}")
         prepared = self.prepare(
             self.prior_access(access),
             auxiliary,

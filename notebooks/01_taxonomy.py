@@ -301,7 +301,7 @@ attempt("gradient for parameters", lambda: white.logits(images).sum().backward()
 cheat = """
 from pathlib import Path
 import torch
-from drlib import guard
+from drlib import apart, guard
 
 store = Path("store").resolve()
 score = store / "score" / "key" / "tensors.safetensors"
@@ -314,8 +314,13 @@ for what, action in (
     ("map a score in memory", lambda: torch.UntypedStorage.from_file(str(score), False, 14)),
 ):
     try:
-        _, wall = guard.run_sealed(action, [store])
-        print(f"{what}: not seen by the {wall}")
+        made = apart.run(
+            lambda: (None, {}),
+            lambda granted, progress: (action() and {}, {}),
+            closed=[store],
+            progress=lambda done, total: None,
+        )
+        print(f"{what}: not seen by the {made.enforced_by}")
     except Exception as error:
         print(f"{what}: {type(error).__name__}: {str(error).replace(str(store), 'store')[:60]}")
 """

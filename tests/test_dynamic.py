@@ -185,9 +185,9 @@ def test_the_control_of_a_prior_samples_the_very_prior_of_the_attack():
     control = study.plan(
         Cell(target=TARGET, attack="prior_sample:revealer", hyperparameters={"steps": 9})
     ).tasks
-    assert (
-        attack["reconstruction"].parents["prepared"].key == control["reconstruction"].parents["prepared"].key
-    )
+    samples = control["reconstruction"].parents["samples"]
+    assert attack["reconstruction"].parents["prepared"].key == samples.parents["prepared"].key
+    assert samples.role == "black_box"  # the attack's code draws them, so never where D_tar is
 
 
 def test_the_best_of_a_prior_is_what_the_target_is_surest_of(tmp_path):

@@ -9,7 +9,7 @@ from torch import nn
 from drlib.data import DataSpec, load_splits, target_subset
 from drlib.errors import UserError
 from drlib.models import build
-from drlib.training import TrainSpec, _shifted, accuracy, batches_per_epoch, predict, preflight, train
+from drlib.training import TrainSpec, shifted, accuracy, batches_per_epoch, predict, preflight, train
 from drlib.types import WhiteBox
 
 SHAPE = (1, 16, 16)
@@ -114,7 +114,7 @@ def test_progress_counts_to_the_end(digits):
 
 def test_shifts_move_whole_images():
     images = torch.rand(20, 2, 9, 9, generator=torch.Generator().manual_seed(0))
-    moved = _shifted(images, 2, torch.Generator().manual_seed(0))
+    moved = shifted(images, 2, torch.Generator().manual_seed(0))
     assert moved.shape == images.shape
     padded = nn.functional.pad(images, (2, 2, 2, 2), mode="replicate")
     offsets = set()

@@ -100,7 +100,7 @@ class DeepLeakage(Attack):
         if reason := self.supports(access.spec):
             raise UserError(f"{self.title} cannot attack {access.spec.architecture}: {reason}")
         batch, count = access.batch_size, math.ceil(n / access.batch_size)
-        observed = {name: gradient[:count] for name, gradient in access.gradients.items()}
+        observed = self._observed(access, count)
         if (held := min(map(len, observed.values()))) < count:
             raise UserError(f"{self.name}: {n} images asked for, but {held} x {batch} are in the gradients")
         meter = optimize.Meter(access)
@@ -128,6 +128,18 @@ class DeepLeakage(Attack):
         return Reconstruction(
             torch.cat(images)[:n].clamp(0, 1), None, history, **meter.read(), group_size=batch, facts=facts
         )
+
+    def _observed(self, access: Gradients, count: int) -> Tensors:
+        """The first ``count`` gradients by parameter; ``UserError`` if one is missing or not finite."""
+        missing = [name for name, _ in access.model.named_parameters() if name not in access.gradients]
+        if missing:
+            raise UserError(f"{self.name}: the gradients lack {', '.join(missing)}")
+        observed = {name: gradient[:count] for name, gradient in access.gradients.items()}
+        if not all(gradient.isfinite().all() for gradient in observed.values()):
+            raise UserError(f"{self.name}: the gradients contain NaN or infinity")
+        if not any(gradient.any() for gradient in observed.values()):
+            raise UserError(f"{self.name}: the gradients are all zero, which every batch of no loss has")
+        return observed
 
     def _match(
         self,

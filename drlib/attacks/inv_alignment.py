@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drlib import gan, optimize
+from drlib import gan, optimize, training
 from drlib.decoders import Decoder, class_mean, ridge, truncated
 from drlib.errors import UserError
 from drlib.pseudo_posteriors import LAWS
@@ -97,15 +97,15 @@ class InvAlignment(Attack):
         posteriors = optimize.ask(access, images)
         inputs = truncated(posteriors, self.kept)
         order = torch.randperm(len(images), generator=generator).to(access.device)
-        held, trained = order.tensor_split([max(1, round(self.held_out * len(images)))])
+        held, trained = order.tensor_split([min(max(1, round(self.held_out * len(images))), len(images) - 2)])
         net = gan.initialized(lambda: self._decoder(access), generator, access.device)
         optimizer = torch.optim.Adam(net.parameters(), self.learning_rate, self.betas, amsgrad=True)
         best, losses = {}, []
         for epoch in range(self.epochs):
             net.train()
-            parts = math.ceil(len(trained) / self.train_batch)
+            parts = training.batches_per_epoch(len(trained), self.train_batch)
             mixed = trained[torch.randperm(len(trained), generator=generator).to(access.device)]
-            for rows in mixed.tensor_split(parts):  # equal parts: none is a single image
+            for rows in mixed.tensor_split(parts):  # equal parts of two images or more
                 loss = F.mse_loss(net(inputs[rows]), images[rows])
                 optimizer.zero_grad()
                 loss.backward()

@@ -98,7 +98,8 @@ class MIFace(Attack):
         optimizer = optimize.OPTIMIZERS[self.optimizer]()
         best = images.clone()
         best_cost = images.new_full((len(images),), math.inf)
-        recent = images.new_full((len(images), self.patience), math.inf)
+        window = min(self.patience, self.steps + 1)
+        recent = images.new_full((len(images), window), math.inf)
         active = torch.arange(len(images), device=images.device)
         finished_cost = 0.0
         sums = []
@@ -114,7 +115,7 @@ class MIFace(Attack):
             best[active[better]], best_cost[active[better]] = images[better], costs[better]
             confident = losses.one_minus_p(logits.detach(), labels) <= 1 - self.confidence
             going = ~confident & (costs < recent.amax(dim=1))
-            recent[:, step % self.patience] = costs
+            recent[:, step % window] = costs
             if not going.all():
                 # Finished images leave the batch: on a CPU this is most of the speed.
                 finished_cost += costs[~going].sum().item()

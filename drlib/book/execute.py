@@ -113,9 +113,13 @@ def artifacts(chapter: Chapter) -> dict[str, str]:
     from drlib import study
     from drlib.store import META, default_root
 
+    plans = [study.plan(cell) for cell in chapter.cells()]
+    for cell in chapter.reads():  # looked up where they fit the data set, never computed
+        with contextlib.suppress(UserError):
+            plans.append(study.plan(cell))
     found = {}
-    for cell in cells:
-        for task in study.plan(cell).tasks.values():
+    for planned in plans:
+        for task in planned.tasks.values():
             path = f"{task.kind}/{task.key}/{META}"
             found[path] = read_json(default_root() / path).get("checksum", "")
     return found
