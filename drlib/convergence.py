@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drlib import results
-from drlib.attacks import create
 from drlib.errors import UserError
+from drlib.outside import declaration
 
 if TYPE_CHECKING:
     import pandas
@@ -43,7 +43,7 @@ def curves(grid: Grid, *, store: Store | None = None, profile: str = "") -> pand
                 "name": attack,
                 "scaled": name,
                 "multiple": multiple,
-                "setting": getattr(create(attack, cells[0].hyperparameters), name),
+                "setting": getattr(declaration(attack, cells[0].hyperparameters), name),
                 "seeds": len(cells),
                 "value": row.value,
                 "low": row.value_low,

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlib import attacks
 from drlib.cells import CONTROL_TITLES, Cell, Target
 from drlib.data import Split, load_splits
 from drlib.errors import UserError
 from drlib.metrics.features import metric_name
 from drlib.metrics.interval import paired_bootstrap
 from drlib.metrics.leakage import p_value
+from drlib.outside import declaration
 from drlib.store import Artifact, DamagedArtifact, Store
 from drlib.stored_model import restore
 from drlib.study import Plan, plan, target_task
@@ -54,9 +54,9 @@ def title(cell: Cell) -> str:
     """The attack's or control's name as tables print it."""
     if cell.is_control:
         name = CONTROL_TITLES[cell.control]
-        of = attacks.get(cell.sampled_attack).title if cell.sampled_attack else ""
+        of = declaration(cell.sampled_attack).title if cell.sampled_attack else ""
         return f"{name} ({of or 'update'})" if of or cell.target.update is not None else name
-    attack = attacks.create(cell.attack, cell.hyperparameters)
+    attack = declaration(cell.attack, cell.hyperparameters)
     of = attack.control_variant or (cell.surrogate.method if cell.surrogate is not None else "")
     return f"{attack.title} ({of})" if of else attack.title
 
@@ -65,7 +65,7 @@ def is_control(cell: Cell) -> bool:
     """True for a control, and for an attack with a setting that makes a control of it."""
     if cell.is_control:
         return True
-    return attacks.create(cell.attack, cell.hyperparameters).control_variant is not None
+    return declaration(cell.attack, cell.hyperparameters).control_variant is not None
 
 
 def reconstruction(cell: Cell, store: Store | None = None) -> Reconstruction:
@@ -227,7 +227,7 @@ def _settings(cell: Cell) -> str:
     """The hyperparameters of an attack with their values, defaults written out; empty for a control."""
     if cell.is_control:
         return ""
-    values = attacks.create(cell.attack, cell.hyperparameters).hyperparameters()
+    values = declaration(cell.attack, cell.hyperparameters).hyperparameters()
     return ", ".join(f"{name} {_setting(value)}" for name, value in values.items())
 
 

@@ -487,12 +487,12 @@ class AttackPages(Repeated):
 
         The steps of an attack are scaled for all seeds; those of its prior, which cost most, for one.
         """
-        from drlib import attacks
+        from drlib.outside import declaration
 
         found = {}
         for attack in self.attacks:
             usual = self.resolved_hyperparameters(attack)
-            made = attacks.create(attack, usual)
+            made = declaration(attack, usual)
             stages = {made.prior_effort: self.seeds[:1], made.effort: self.seeds}
             for name, seeds in stages.items():
                 if name is None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from drlib import attacker, attacks, models, pool, tasks
+from drlib import attacker, models, pool, tasks
 from drlib.cells import CONTROLS, Cell, Target
 from drlib.data import DataSpec, Splits, load_splits
 from drlib.data import fingerprint as fingerprint_splits
 from drlib.errors import UserError
 from drlib.fingerprint import fingerprint
 from drlib.metrics.features import available
+from drlib.outside import declaration
 from drlib.progress import Reporter
 from drlib.store import Store, artifact_key
 from drlib.stored_model import description_of
@@ -87,9 +88,9 @@ def role(kind: str, attack: str | None) -> str:
         return "data"
     if kind == "surrogate":
         return "black_box"
-    cls = attacks.get(str(attack))
-    sees_target = kind == "reconstruction" or (kind == "prepared" and cls.prior_sees_target)
-    return "attack" if sees_target and cls.knowledge.model == WHITE_BOX else "black_box"
+    declared = declaration(str(attack))
+    sees_target = kind == "reconstruction" or (kind == "prepared" and declared.prior_sees_target)
+    return "attack" if sees_target and declared.knowledge.model == WHITE_BOX else "black_box"
 
 
 @cache
@@ -134,7 +135,7 @@ def _attacked_spec(cell: Cell) -> TargetSpec:
 
 def _attack(cell: Cell) -> Attack:
     """The attack of a cell, or the one whose prior a control samples."""
-    return attacks.create(cell.sampled_attack if cell.is_control else cell.attack, cell.hyperparameters)
+    return declaration(cell.sampled_attack if cell.is_control else cell.attack, cell.hyperparameters)
 
 
 def _check(cell: Cell) -> None:

@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from drlib import attacks, pool, study
+from drlib import pool, study
 from drlib.errors import UserError
 from drlib.fingerprint import code_hash, fingerprint
+from drlib.outside import declaration
 from drlib.store import Artifact, Store, artifact_key
 
 Meta = dict[str, Any]
@@ -44,7 +45,7 @@ def current_code(meta: Meta) -> dict[str, str] | None:
 @cache
 def _code(kind: str, attack: str | None) -> dict[str, str] | None:
     try:
-        classes = () if attack is None else (attacks.get(attack),)
+        classes = () if attack is None else (type(declaration(attack)),)
         return fingerprint(study.producer(kind), *classes)
     except (KeyError, UserError):
         return None

@@ -290,8 +290,8 @@ attempt("gradient for parameters", lambda: white.logits(images).sum().backward()
 
 # %% [markdown]
 # Python cannot hide an object from code in the same process, so a view alone guards against mistakes rather
-# than against malice. The wall is elsewhere. Every attack runs in a process of its own, which never loads the
-# target data set. A black box is served by *another* process, so that no parameter of the target is anywhere
+# than against malice. The wall is elsewhere. Every attack runs in a process of its own, which ends with it and never
+# loads the target data set. A black box is served by *another* process, so that no parameter of the target is anywhere
 # in the attack's memory. And while the attack runs, it can open neither a data set nor a stored result: the
 # interpreter refuses with an `AccessError`, and on Linux the kernel refuses what the interpreter does not see,
 # such as compiled code that opens files itself. (What remains possible is listed on the page {doc}`design

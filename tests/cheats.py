@@ -6,9 +6,13 @@ something and finds nothing raises ``Nothing``.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pathlib
+import sys
+import threading
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -323,6 +327,145 @@ class CollectsItsOwnGarbage(BlackBox):
         assert any(thing is mine for thing in gc.get_objects())
 
 
+# --- when it is over -------------------------------------------------------------------------------------
+
+
+def embedded_digits():
+    """The digits inside scikit-learn, through compiled code that no audit hook sees."""
+    import sklearn
+
+    path = pathlib.Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.open(str(path).encode(), os.O_RDONLY)
+    if descriptor < 0:
+        raise PermissionError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return descriptor
+
+
+class LooksWhenItIsLookedAt(Plain):
+    """Returns a result that opens the data only when somebody reads it."""
+
+    def reconstruct(self, access, prepared, **asked):
+        made = super().reconstruct(access, prepared, **asked)
+
+        class Lazy(Reconstruction):
+            def __getattribute__(self, name):
+                if name == "images":
+                    embedded_digits()
+                return super().__getattribute__(name)
+
+        return Lazy(made.images, made.labels, made.loss_history)
+
+
+class ReturnsASubclass(Plain):
+    def reconstruct(self, access, prepared, **asked):
+        made = super().reconstruct(access, prepared, **asked)
+
+        class Mine(Reconstruction):
+            pass
+
+        return Mine(made.images, made.labels, made.loss_history)
+
+
+class LooksWhenItsFactsAreRead(Plain):
+    def reconstruct(self, access, prepared, **asked):
+        made = super().reconstruct(access, prepared, **asked)
+
+        class Lazy(dict):
+            def items(self):
+                embedded_digits()
+                return super().items()
+
+        made.facts = Lazy(mine=1.0)
+        return made
+
+
+class HasFacts(Plain):
+    def reconstruct(self, access, prepared, **asked):
+        made = super().reconstruct(access, prepared, **asked)
+        made.facts = {"mine": 1.0}
+        return made
+
+
+class WaitsForAnotherThread(Plain):
+    """Lets a thread that was there before it, and so might be outside of the wall, do the work."""
+
+    def peek(self, access):
+        found, mine = [], os.getppid
+
+        def getppid():
+            found.append(embedded_digits())
+            return mine()
+
+        os.getppid = getppid
+        time.sleep(1.2)
+        os.getppid = mine
+        if not found:
+            raise Nothing
+
+
+class WaitsForItsOwnThread(Plain):
+    def peek(self, access):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(os.getppid()))
+        thread.start()
+        thread.join()
+        assert found
+
+
+class TurnsAroundParameters(Plain):
+    """Leaves the sum of every parameter as it was."""
+
+    def peek(self, access):
+        parameter = next(access.model.parameters())
+        parameter.data = parameter.data.flip(0)
+
+
+class TurnsACopyAround(Plain):
+    def peek(self, access):
+        next(access.model.parameters()).data.clone().flip(0)
+
+
+class LiesAboutQueries(BlackBox):
+    """Asks 50 times more than it says."""
+
+    def reconstruct(self, access, prepared, **asked):
+        made = super().reconstruct(access, prepared, **asked)
+        access.query(torch.rand(50, *access.spec.shape))
+        access.queries = made.queries = 0
+        return made
+
+
+class Poisons(Plain):
+    """Changes what later attacks and their checks would run, if they ran in the same process."""
+
+    def peek(self, access):
+        Reconstruction.__post_init__ = lambda made: setattr(
+            made, "images", torch.full_like(made.images, 0.25)
+        )
+        attacker = sys.modules.get("__main__")
+        for name in ("_check_promises", "_check_left_as_found"):
+            if hasattr(attacker, name):
+                setattr(attacker, name, lambda *_: None)
+
+
+class ScoresItself(Plain):
+    """Samples of its prior are a control: drawing them, it replaces the distance of everything."""
+
+    knowledge = Knowledge(STATIC, WHITE_BOX, NO_DATA)
+    prepares = True
+
+    def prepare(self, access, auxiliary, *, generator, progress):
+        progress(1, 1)
+        return {"nothing": torch.zeros(1)}
+
+    def prior_samples(self, prepared, *, n, labels, generator):
+        for module in list(sys.modules.values()):
+            if hasattr(module, "sample_distance"):
+                module.sample_distance = lambda *_: None
+        return torch.rand((n, 1, 16, 16), generator=generator)
+
+
 PAIRS: dict[type[Attack], type[Attack]] = {
     OpensTheStore: OpensItsOwnModulesFile,
     WritesToTheStore: WritesToDevNull,
@@ -342,6 +485,10 @@ PAIRS: dict[type[Attack], type[Attack]] = {
     AsksForTheModel: AsksForTheModelAndSaysSo,
     OpensTheClosure: Queries,
     CollectsGarbage: CollectsItsOwnGarbage,
+    LooksWhenItIsLookedAt: ReturnsASubclass,
+    LooksWhenItsFactsAreRead: HasFacts,
+    WaitsForAnotherThread: WaitsForItsOwnThread,
+    TurnsAroundParameters: TurnsACopyAround,
 }
 """Each cheat and its honest twin."""
 
@@ -353,5 +500,7 @@ NEED_LANDLOCK = (
     ReadsTheEmbeddedFile,
     ReadsTheDataFolder,
     ReadsAnothersMemory,
+    LooksWhenItIsLookedAt,
+    LooksWhenItsFactsAreRead,
 )
 """Cheats that only the kernel can stop."""

@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "every attack gets the auxiliary labels",
         "drlib/attacker.py",
-        'tensors["labels"] if attack.auxiliary_labels else None',
+        'tensors["labels"] if spec["auxiliary_labels"] else None',
         'tensors["labels"]',
         "tests/test_threat_model.py",
     ),
@@ -104,6 +104,27 @@ FAULTS = (
         '        return box.black_box(parents.address("target"))',
         '        target = restore(parents["target"])\n        return BlackBox(target.query, target.spec)',
         "tests/test_threat_model.py",
+    ),
+    Fault(
+        "an attack's copy that is not sealed",
+        "drlib/apart.py",
+        "enforced = guard.seal(closed)",
+        'enforced = "nothing"',
+        "tests/test_threat_model.py",
+    ),
+    Fault(
+        "queries as the attack counts them",
+        "drlib/attacker.py",
+        'counted = {"queries": box.asked() - before, "gradient_calls": 0}',
+        "counted = {}",
+        "tests/test_threat_model.py",
+    ),
+    Fault(
+        "an outside attack is imported where a study is planned",
+        "drlib/outside.py",
+        '    if ":" not in name:',
+        "    if True:",
+        "tests/test_outside.py",
     ),
     Fault(
         "the update is reconstructed from the training images",

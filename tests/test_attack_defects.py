@@ -335,3 +335,11 @@ def test_no_batchnorm_is_refused_with_the_reason():
     """Without BatchNorm the loss silently becomes DeepDream's in other code."""
     assert "no BatchNorm layer" in DeepInversion().supports(example_white_box("lenet").spec)
     assert DeepInversion().supports(example_white_box().spec) is None
+
+
+def test_mi_face_a_long_patience_costs_no_memory():
+    """The costs of the last ``patience`` steps are kept; there are never more than there were steps."""
+    white_box = example_white_box("convnet")
+    patient = MIFace(steps=3, patience=10**12).run(white_box, n=5)
+    usual = MIFace(steps=3).run(white_box, n=5)
+    assert torch.equal(patient.images, usual.images)

@@ -105,6 +105,21 @@ def test_labels_of_a_batch_of_an_untrained_net(architecture):
     assert (found == labels.sort(dim=1).values).float().mean() > 0.97
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda g: {name: value * float("nan") for name, value in g.items()}, "contain NaN or infinity"),
+        (lambda g: {name: value * 0 for name, value in g.items()}, "all zero"),
+        (lambda g: dict(list(g.items())[1:]), "the gradients lack "),
+    ],
+)
+def test_gradients_that_tell_nothing_are_refused(change, message):
+    access, _, _ = observe(build("lenet"), 2, 1)
+    access.gradients = change(access.gradients)
+    with pytest.raises(UserError, match=message):
+        DeepLeakage(steps=1).run(access, n=2)
+
+
 def test_labels_of_a_trained_net_are_taken_as_balanced():
     """Its predictions on noise say nothing about those on digits; without that rule 40 % would be wrong."""
     access, _, labels = observe(build("convnet", trained=True), 1, 100)

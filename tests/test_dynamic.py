@@ -14,6 +14,7 @@ from drlib.data import DataSpec, load_splits
 from drlib.errors import UserError
 from drlib.store import Artifact, Store
 from drlib.stored_model import restore
+from drlib.surrogate import SurrogateSpec
 from drlib.training import TrainSpec
 
 TRAINING = TrainSpec(epochs=3, min_steps=0, batch_size=10)
@@ -115,11 +116,55 @@ def test_what_is_reconstructed_are_the_updates_images(splits):
         (DYNAMIC, "mi_face", "MI-Face attacks a static target"),
         (TARGET, "deep_leakage", "Deep-Leakage attacks a dynamic target: set the target's update"),
         (TARGET, "prior_sample:mi_face", "MI-Face has no prior to sample from"),
+        (
+            TARGET.model_copy(update={"checkpoint": "epoch:999"}),
+            "mi_face",
+            "checkpoint epoch:999: the target's training has only 3 epochs",
+        ),
+        (
+            TARGET.model_copy(update={"checkpoint": "init"}),
+            "inv_alignment",
+            "Inv-Alignment has a black box, but the parameters of checkpoint init follow from its seed",
+        ),
     ],
 )
 def test_an_attack_on_the_wrong_kind_of_target_is_refused(target, attack, message):
     with pytest.raises(UserError, match=message):
         study.plan(Cell(target=target, attack=attack))
+
+
+def test_more_images_than_the_gradients_are_of_are_refused_before_any_work():
+    with pytest.raises(UserError, match="sees gradients of 10 images: n=11 is too many"):
+        study.plan(Cell(target=DYNAMIC, attack="deep_leakage", n=11))
+
+
+def test_a_surrogate_is_what_an_attack_must_support():
+    """DeepInversion needs BatchNorm: of the model that it attacks, not of the black box behind it."""
+    without = TARGET.model_copy(update={"architecture": "lenet"})
+    student = SurrogateSpec(architecture="convnet")
+    assert study.explain_unsupported(Cell(target=without, attack="deep_inversion", surrogate=student)) is None
+    student = SurrogateSpec(architecture="lenet")
+    reason = study.explain_unsupported(Cell(target=TARGET, attack="deep_inversion", surrogate=student))
+    assert "BatchNorm" in reason
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Target(checkpoint="inti"), "checkpoint must be init, final or epoch:k"),
+        (lambda: Target(size=1), "size: input should be greater than or equal to 2, got 1"),
+        (lambda: Target(sise=10), "unknown parameter 'sise'; did you mean 'size'"),
+        (lambda: Cell(target=TARGET, attack="noise:foo"), "the control noise samples no attack's prior"),
+        (
+            lambda: SurrogateSpec(method="extraction", queries=10),
+            "extraction needs 1792 queries",
+        ),
+    ],
+)
+def test_cells_are_refused_in_one_line(make, message):
+    with pytest.raises(UserError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
 
 
 def test_an_update_larger_than_its_split_is_refused():

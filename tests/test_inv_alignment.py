@@ -158,6 +158,13 @@ def test_the_decoder_draws_every_size(side, channels):
     assert 0 <= images.min() <= images.max() <= 1
 
 
+@pytest.mark.parametrize("settings", [{"held_out": 0.9}, {"train_batch": 2, "standardize": True}])
+def test_four_auxiliary_images_are_enough_whatever_the_settings(settings):
+    access, auxiliary, _ = gray_world(4)
+    prepared = prepare(InvAlignment(epochs=1, width=4, **settings), access, auxiliary)
+    assert torch.isfinite(prepared["held_out_loss"]).all()
+
+
 def test_ridge_of_inputs_that_never_vary_is_the_overall_mean():
     """An untrained MobileNetV2 answers everything alike; the normal equations are then singular."""
     images = torch.rand((6, 1, 8, 8), generator=torch.Generator().manual_seed(0))

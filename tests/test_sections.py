@@ -245,6 +245,21 @@ def test_an_attack_is_scaled_for_all_seeds_and_its_prior_for_one():
     assert seeds["revealer", "prior_steps"] == seeds["updates_leak", "epochs"] == 1
 
 
+@pytest.mark.parametrize("attack", ["kedmi", "inv_alignment", "deep_leakage"])
+def test_the_surrogates_attacker_must_be_a_static_white_box_without_data(attack):
+    with pytest.raises(UserError, match="white-box attack on static targets without auxiliary data"):
+        sections.parameters("attacks", "smoke", {"surrogate_attack": attack})
+    with pytest.raises(UserError, match="did you mean 'deep_dream'"):
+        sections.parameters("attacks", "smoke", {"surrogate_attack": "deep_drem"})
+
+
+def test_where_convergence_was_not_looked_at_the_benchmark_says_so_and_runs():
+    """The README's faces: fewer of them than the section on the attacks has target images."""
+    faces = {"dataset": "lfw_subset", "target_sizes": [20, 80]}
+    parameters = sections.parameters("benchmark", "laptop", faces)
+    assert parameters.cells() and parameters.reads() == []
+
+
 def test_noise_and_the_holdout_stand_beside_reconstructions_from_gradients():
     parameters = sections.parameters("attacks", "laptop")
     gradients, controls = parameters.gradient_cells(), parameters.gradient_controls()

@@ -16,7 +16,7 @@ import cheats
 import pytest
 import torch
 
-from drlib import attacks, landlock, pool, study
+from drlib import attacks, landlock, pool, results, study
 from drlib.box import RemoteBox
 from drlib.cells import Cell, Target, UpdateSpec
 from drlib.errors import UserError
@@ -139,6 +139,35 @@ def test_a_cheat_stops_a_whole_study_with_one_line(store, monkeypatch):
             [Cell(target=TARGET, attack="cheats:OpensTheStore")], store=store, reporter=Reporter(quiet=True)
         )
     assert "\n" not in str(caught.value)
+
+
+def run(store, monkeypatch, *attacks_, target=TARGET):
+    """Rows of a small study with these attacks or controls, on one worker of each role."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    cells = [Cell(target=target, attack=attack) for attack in attacks_]
+    study.run(cells, store=store, workers=1, reporter=Reporter(quiet=True))
+    table = results.summary(cells, store=store)
+    return cells, table[table.metric == "SSIM"].set_index("attack")
+
+
+def test_queries_are_counted_by_the_box(store, monkeypatch):
+    _, rows = run(store, monkeypatch, "cheats:LiesAboutQueries")
+    assert rows.queries.tolist() == [50.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="attacks run in a copy of the process on Linux only")
+def test_what_an_attack_changes_ends_with_it(store, monkeypatch):
+    """The honest attack behind it, in the same worker, returns what it returns alone."""
+    cells, _ = run(store, monkeypatch, "cheats:Poisons", "cheats:Plain")
+    images = results.reconstruction(cells[1], store).images
+    expected = torch.rand((20, 1, 16, 16), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(images, expected)
+
+
+def test_no_code_of_an_attack_runs_where_scores_are_made(store, monkeypatch):
+    _, alone = run(store, monkeypatch, "cheats:Plain")
+    _, rows = run(store, monkeypatch, "prior_sample:cheats:ScoresItself", "cheats:HasFacts")
+    assert rows.value.iloc[0] == pytest.approx(alone.value.iloc[0], abs=0.2) and rows.value.iloc[0] < 0.5
 
 
 def test_roles_keep_parameters_out_of_black_box_processes():

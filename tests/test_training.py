@@ -9,7 +9,7 @@ from torch import nn
 from drlib.data import DataSpec, load_splits, target_subset
 from drlib.errors import UserError
 from drlib.models import build
-from drlib.training import TrainSpec, shifted, accuracy, batches_per_epoch, predict, preflight, train
+from drlib.training import TrainSpec, accuracy, batches_per_epoch, predict, preflight, shifted, train
 from drlib.types import WhiteBox
 
 SHAPE = (1, 16, 16)

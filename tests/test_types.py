@@ -287,3 +287,17 @@ def test_gradients_are_those_of_the_mean_cross_entropy_of_each_batch():
     sum(value.square().sum() for value in found.values()).backward()
     assert images.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in view.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [("mi_face", "WhiteBox"), ("updates_leak", "Update"), ("deep_leakage", "Gradients")],
+)
+def test_a_view_that_is_too_weak_is_refused_before_any_work(name, needed):
+    from drlib import attacks, testing
+
+    white_box = testing.example_white_box("lenet")
+    attack = attacks.create(name)
+    access = BlackBox(white_box.query, white_box.spec)
+    with pytest.raises(UserError, match=f"needs {needed} access, got BlackBox"):
+        attack.run(access, n=5, auxiliary=testing.example_auxiliary(True))

@@ -1,0 +1,141 @@
+"""What a study must know of an attack before it runs: asked of outside code in a process of its own.
+
+A study plans and prints in a process that holds D_tar, so an attack at ``module:Class`` must not be imported
+there. ``declaration`` gives a stand-in with the same declarations and hyperparameters; it is made from what a
+fresh, sealed process says that never loaded a data set. Attacks of this package are used as they are.
+
+``python -m drlib.outside STORE`` reads one line of JSON, {"address", "hyperparameters", "spec"}, and answers
+with one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import subprocess
+import sys
+from typing import Any
+
+from drlib import attacks, guard, pool
+from drlib.errors import UserError
+from drlib.store import default_root
+from drlib.stored_model import description_of, target_spec
+from drlib.types import Attack, DatasetAccess, Knowledge, ModelAccess, TargetSpec, TrainingType
+
+_FLAGS = ("coupled", "labeled", "auxiliary_labels", "prepares", "prior_sees_target", "prior_sees_recipe")
+_TEXTS = ("name", "title", "paper", "effort", "prior_effort")
+
+
+def declaration(name: str, hyperparameters: dict[str, Any] | None = None) -> Attack:
+    """An attack to ask for its declarations, hyperparameters and ``supports``; not to run if it is outside.
+
+    Raises ``UserError`` as ``attacks.create`` does.
+    """
+    if ":" not in name:
+        return attacks.create(name, hyperparameters)
+    told = _ask(name, json.dumps(hyperparameters or {}), "null")
+    return _stand_in(name, json.dumps(told["class"]))(**_as_fields(told["values"]))
+
+
+def _as_fields(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+@functools.cache
+def _stand_in(address: str, described: str) -> type[Attack]:
+    """A subclass of ``Attack`` at the same address, with the same fields and declarations."""
+    told = json.loads(described)
+    module, _, title = address.partition(":")
+    fields = [(name, Any, dataclasses.field(metadata=kept)) for name, kept in told["fields"].items()]
+    training, model, dataset = told["knowledge"]
+
+    def supports(self: Attack, spec: TargetSpec) -> str | None:
+        values = json.dumps({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        return _ask(address, values, json.dumps(description_of(spec)))["reason"]
+
+    def control_variant(self: Attack) -> str | None:
+        values = json.dumps({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        return _ask(address, values, "null")["variant"]
+
+    def reconstruct(self: Attack, *_: Any, **__: Any) -> Any:
+        raise UserError(f"{address} runs in an attack's process only")
+
+    namespace = {
+        **{name: told[name] for name in (*_FLAGS, *_TEXTS)},
+        "knowledge": Knowledge(TrainingType(training), ModelAccess(model), DatasetAccess(dataset)),
+        "also_datasets": tuple(DatasetAccess(value) for value in told["also_datasets"]),
+        "supports": supports,
+        "control_variant": property(control_variant),
+        "reconstruct": reconstruct,
+        **({"prior_samples": reconstruct} if told["has_prior"] else {}),
+    }
+    made = dataclasses.make_dataclass(
+        title, fields, bases=(Attack,), namespace=namespace, frozen=True, kw_only=True
+    )
+    made.__module__, made.__qualname__ = module, title  # where its code is, for fingerprints
+    return made
+
+
+@functools.cache
+def _ask(address: str, hyperparameters: str, spec: str) -> dict[str, Any]:
+    """The answer of a fresh process; asked once for each question."""
+    question = {
+        "address": address,
+        "hyperparameters": json.loads(hyperparameters),
+        "spec": json.loads(spec),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "drlib.outside", str(default_root())],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        env=pool.worker_environment(),
+        check=False,
+    )
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise UserError(f"attack '{address}': its process ended with code {done.returncode}") from None
+    if "error" in answer:
+        raise UserError(answer["error"])
+    return answer
+
+
+# --- in the fresh process ------------------------------------------------------------------------------
+
+
+def describe(address: str, hyperparameters: dict[str, Any], spec: dict[str, Any] | None) -> dict[str, Any]:
+    """Everything that ``declaration`` needs, as JSON values."""
+    attack = attacks.create(address, hyperparameters)
+    cls, knowledge = type(attack), attack.knowledge
+    fields = {field.name: dict(field.metadata) for field in dataclasses.fields(attack)}
+    return {
+        "class": {
+            **{name: bool(getattr(cls, name)) for name in _FLAGS},
+            **{name: getattr(cls, name, None) for name in _TEXTS},
+            "knowledge": [int(knowledge.training), int(knowledge.model), int(knowledge.dataset)],
+            "also_datasets": [int(value) for value in cls.also_datasets],
+            "has_prior": cls.prior_samples is not Attack.prior_samples,
+            "fields": fields,
+        },
+        "values": {name: getattr(attack, name) for name in fields},
+        "variant": attack.control_variant,
+        "reason": None if spec is None else attack.supports(target_spec(spec)),
+    }
+
+
+def main() -> None:
+    question = json.loads(sys.stdin.readline())
+    guard.install(sys.argv[1])
+    guard.seal([sys.argv[1]])
+    try:
+        answer = json.dumps(describe(**question))
+    except Exception as error:
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        answer = json.dumps({"error": f"{kind}{error}".partition("\n")[0]})
+    print(answer)
+
+
+if __name__ == "__main__":
+    main()
