@@ -281,7 +281,7 @@ report.table(
 judges = ["Confidence", *accuracies, "SSIM"]
 lines = []
 for name in able:
-    title = get(name).title
+    title = results.title(p.cell(size, p.seed, name))
     sampled, chosen = f"Prior sample ({title})", f"Best of the prior ({title})"
     if sampled not in set(table.attack):
         continue

@@ -64,7 +64,7 @@ controls: list = [
     "holdout",
 ]  # what stands beside every attack
 seed: int = 0  # the first random seed (of target model and attack)
-repeats: int = 3  # how many seeds: seed, seed + 1, ...; intervals need several
+repeats: int = 2  # how many seeds: seed, seed + 1, ...; intervals need several
 n: int | None = None  # reconstructions per target; none: as many as target images
 extractor: str = "efficientnet_lite0"  # features of the Frechet distance
 training: dict = {}  # changes to the profile's training of target models
