@@ -9,6 +9,7 @@ answers from a process of its own (module ``box``), so that its process holds no
 from __future__ import annotations
 
 import functools
+import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -246,6 +247,15 @@ def _check_promises(made: Mapping[str, Tensor], spec: Mapping[str, Any], target:
         raise UserError(f"{title} returned labels that are not the balanced ones it was asked for")
 
 
+def get_ready(store_root: str) -> None:
+    """Before the first job: the audit hook, and the imports that every copy would do again (3 seconds)."""
+    guard.install(store_root)
+    for name in attacks.names():
+        attacks.get(name)
+    for module in ("sklearn.cluster", "torch._dynamo"):  # what k-means and torch.optim load when first used
+        importlib.import_module(module)
+
+
 if __name__ == "__main__":
     pool.serve(
         {
@@ -254,5 +264,5 @@ if __name__ == "__main__":
             "prior_samples": sample_prior,
             "surrogate": make_surrogate,
         },
-        guard.install,
+        get_ready,
     )

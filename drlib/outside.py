@@ -4,8 +4,8 @@ A study plans and prints in a process that holds D_tar, so an attack at ``module
 there. ``declaration`` gives a stand-in with the same declarations and hyperparameters; it is made from what a
 fresh, sealed process says that never loaded a data set. Attacks of this package are used as they are.
 
-``python -m drlib.outside STORE`` reads one line of JSON, {"address", "hyperparameters", "spec"}, and answers
-with one.
+``python -m drlib.outside STORE PARENT`` reads lines of JSON, {"address", "hyperparameters", "spec"}, and
+answers each with one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 from typing import Any
 
-from drlib import attacks, guard, pool
+from drlib import apart, attacks, guard, pool
 from drlib.errors import UserError
 from drlib.store import default_root
 from drlib.stored_model import description_of, target_spec
@@ -79,27 +80,34 @@ def _stand_in(address: str, described: str) -> type[Attack]:
 
 @functools.cache
 def _ask(address: str, hyperparameters: str, spec: str) -> dict[str, Any]:
-    """The answer of a fresh process; asked once for each question."""
+    """The answer of the fresh process; asked once for each question."""
     question = {
         "address": address,
         "hyperparameters": json.loads(hyperparameters),
         "spec": json.loads(spec),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "drlib.outside", str(default_root())],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        env=pool.worker_environment(),
-        check=False,
-    )
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        raise UserError(f"attack '{address}': its process ended with code {done.returncode}") from None
+    process = _describer(os.environ.get("PYTHONPATH", ""), *sys.path[:1])
+    process.stdin.write(json.dumps(question) + "\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise UserError(f"attack '{address}': its process ended with code {process.wait()}")
+    answer = json.loads(line)
     if "error" in answer:
         raise UserError(answer["error"])
     return answer
+
+
+@functools.cache
+def _describer(*where: str) -> subprocess.Popen[str]:
+    """The process that answers; another one when modules are looked for in other folders."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "drlib.outside", str(default_root()), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=pool.worker_environment(),
+    )
 
 
 # --- in the fresh process ------------------------------------------------------------------------------
@@ -126,15 +134,24 @@ def describe(address: str, hyperparameters: dict[str, Any], spec: dict[str, Any]
 
 
 def main() -> None:
-    question = json.loads(sys.stdin.readline())
+    """Answer questions, each in a sealed copy of this process: outside code is never imported here."""
+    pool.become_worker()
+    answers = pool.answer_stream("w")
     guard.install(sys.argv[1])
-    guard.seal([sys.argv[1]])
-    try:
-        answer = json.dumps(describe(**question))
-    except Exception as error:
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        answer = json.dumps({"error": f"{kind}{error}".partition("\n")[0]})
-    print(answer)
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            made = apart.run(
+                lambda: (None, {}),
+                lambda nothing, progress, question=question: ({}, describe(**question)),
+                closed=[sys.argv[1]],
+                progress=lambda done, total: None,
+            )
+            answer = made.data
+        except Exception as error:
+            answer = {"error": str(error).partition("\n")[0]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

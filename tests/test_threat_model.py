@@ -29,10 +29,10 @@ TARGET = Target(size=20, width=0.25, training=TrainSpec(epochs=2, min_steps=40))
 
 DRIVER = """
 import json, sys
-from drlib import attacker, guard, pool
+from drlib import attacker, pool
 from drlib.store import Store
 root, data, jobs = sys.argv[1], sys.argv[3], json.load(open(sys.argv[4]))
-guard.install(root)
+attacker.get_ready(root)
 for name, (stages) in jobs.items():
     outcome = "ran"
     for kind, spec, addresses in stages:
