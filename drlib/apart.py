@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import signal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,14 +26,13 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from drlib import guard, landlock
+from drlib import guard, landlock, pool
 from drlib.errors import UserError
 from drlib.types import AccessError, Progress
 
 T = TypeVar("T")
 Made = tuple[dict[str, Tensor], dict[str, Any]]
 
-REPORT_SECONDS = 0.2
 _END_WITH_PARENT = 1  # prctl(PR_SET_PDEATHSIG)
 _ERRORS = {"UserError": UserError, "AccessError": AccessError}
 
@@ -121,14 +120,7 @@ def _live(
     writing: int,
 ) -> NoReturn:
     stream = os.fdopen(writing, "wb")
-    last = 0.0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > REPORT_SECONDS:
-            last = time.monotonic()
-            _send(stream, {"done": int(done), "total": int(total)})
-
+    progress = pool.throttled(functools.partial(_send, stream))
     try:
         landlock.libc().prctl(_END_WITH_PARENT, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)

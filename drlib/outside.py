@@ -51,13 +51,14 @@ def _stand_in(address: str, described: str) -> type[Attack]:
     fields = [(name, Any, dataclasses.field(metadata=kept)) for name, kept in told["fields"].items()]
     training, model, dataset = told["knowledge"]
 
+    def ask(self: Attack, spec: Any) -> dict[str, Any]:
+        return _ask(address, json.dumps(dataclasses.asdict(self)), json.dumps(spec))
+
     def supports(self: Attack, spec: TargetSpec) -> str | None:
-        values = json.dumps({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
-        return _ask(address, values, json.dumps(description_of(spec)))["reason"]
+        return ask(self, description_of(spec))["reason"]
 
     def control_variant(self: Attack) -> str | None:
-        values = json.dumps({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
-        return _ask(address, values, "null")["variant"]
+        return ask(self, None)["variant"]
 
     def reconstruct(self: Attack, *_: Any, **__: Any) -> Any:
         raise UserError(f"{address} runs in an attack's process only")

@@ -10,6 +10,7 @@ hears of it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -139,14 +140,7 @@ def _carry_out(job: Job, store: Store, producers: dict[str, Producer], answers: 
     from drlib import provenance
 
     parents = Parents(store, job.parents, job.closed)
-    told = 0.0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > REPORT_SECONDS:
-            told = time.monotonic()
-            _say(answers, {"done": done, "total": total})
-
+    progress = throttled(functools.partial(_say, answers))
     with provenance.Measured() as measured:
         tensors, data = producers[job.kind](job.spec, parents, progress)
     measured.peak_memory_mb = max(measured.peak_memory_mb, data.pop("peak_memory_mb", 0.0))
@@ -154,6 +148,19 @@ def _carry_out(job: Job, store: Store, producers: dict[str, Producer], answers: 
     made_with = provenance.record(measured)
     store.save(Artifact(job.key, job.kind, job.spec, keys, job.code, tensors, data, made_with))
     return {"seconds": measured.seconds}
+
+
+def throttled(say: Callable[[dict[str, Any]], None]) -> Progress:
+    """A progress callback that says {"done", "total"}, every ``REPORT_SECONDS`` at most."""
+    told = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > REPORT_SECONDS:
+            told = time.monotonic()
+            say({"done": int(done), "total": int(total)})
+
+    return progress
 
 
 def _keep_traceback(error: Exception, root: str) -> str:

@@ -655,7 +655,7 @@ SECTIONS: dict[str, Section] = {
             model=AttackPages,
             needs="sections 1 and 2",
             gives="a page for each attack: knowledge, equation, code, pictures, what breaks it, cost",
-            minutes=9,
+            minutes=25,
         ),
         Section(
             slug="benchmark",
@@ -665,7 +665,7 @@ SECTIONS: dict[str, Section] = {
             model=Benchmark,
             needs="sections 1 and 2",
             gives="attacks against target size: controls, gaps, intervals, beside the published numbers",
-            minutes=4,
+            minutes=14,
         ),
     )
 }

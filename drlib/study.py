@@ -22,7 +22,7 @@ from drlib.outside import declaration
 from drlib.progress import Reporter
 from drlib.store import Store, artifact_key
 from drlib.stored_model import description_of
-from drlib.surrogate import white_box
+from drlib.surrogate import SurrogateSpec, white_box
 from drlib.types import DYNAMIC, NO_DATA, WHITE_BOX, Attack, TargetSpec
 
 __all__ = ["CONTROLS", "Cell", "Plan", "Target", "Task", "explain_unsupported", "plan", "run", "target_spec"]
@@ -125,10 +125,14 @@ def explain_unsupported(cell: Cell) -> str | None:
 
 def _attacked_spec(cell: Cell) -> TargetSpec:
     """What an attack is told of the model that it gets: the target, or a surrogate of it."""
-    told = target_spec(cell.target)
-    if cell.surrogate is None:
-        return told
-    how = cell.surrogate
+    return (
+        target_spec(cell.target) if cell.surrogate is None else _surrogate_spec(cell.target, cell.surrogate)
+    )
+
+
+@cache
+def _surrogate_spec(target: Target, how: SurrogateSpec) -> TargetSpec:
+    told = target_spec(target)
     model = models.build(how.architecture, shape=told.shape, num_classes=told.num_classes, width=how.width)
     return white_box(model, told, architecture=how.architecture).spec
 

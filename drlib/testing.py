@@ -131,13 +131,15 @@ def example_gradients(white_box: WhiteBox) -> dict[str, Tensor]:
     new = _example_splits().update
     images = new.images[:EXAMPLE_UPDATE].unflatten(0, (-1, EXAMPLE_BATCH))
     labels = new.labels[:EXAMPLE_UPDATE].unflatten(0, (-1, EXAMPLE_BATCH))
-    server = Gradients(white_box.model, white_box.spec, {}, EXAMPLE_BATCH)
-    return {
-        name: value.detach()
-        for name, value in server.parameter_gradients(
-            images.to(white_box.device, next(white_box.model.parameters()).dtype), labels.to(white_box.device)
-        ).items()
-    }
+    dtype = next(white_box.model.parameters()).dtype
+    return _observed(white_box, images.to(white_box.device, dtype), labels.to(white_box.device)).gradients
+
+
+def _observed(white_box: WhiteBox, images: Tensor, labels: Tensor) -> Gradients:
+    """What a server sees of batches of images (P, B, c, h, w) with labels (P, B)."""
+    server = Gradients(white_box.model, white_box.spec, {}, images.shape[1], white_box.device)
+    found = {name: value.detach() for name, value in server.parameter_gradients(images, labels).items()}
+    return Gradients(white_box.model, white_box.spec, found, images.shape[1], white_box.device)
 
 
 @functools.cache
@@ -169,10 +171,7 @@ def granted(
         return white_box if attack.knowledge.model == WHITE_BOX else BlackBox(white_box.query, spec)
     if attack.knowledge.model != WHITE_BOX:
         return Update(white_box.query, before.query, spec)
-    images, labels = batches
-    server = Gradients(white_box.model, spec, {}, images.shape[1], white_box.device)
-    found = {name: value.detach() for name, value in server.parameter_gradients(images, labels).items()}
-    return Gradients(white_box.model, spec, found, images.shape[1], white_box.device)
+    return _observed(white_box, *batches)
 
 
 def silent(done: int, total: int) -> None:

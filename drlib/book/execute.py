@@ -107,14 +107,14 @@ def is_fresh(book: Book, job: Job) -> bool:
 
 def artifacts(chapter: Chapter) -> dict[str, str]:
     """The stored results that a chapter's tables are made of: path in the store to checksum."""
-    cells = [*chapter.cells(), *chapter.reads()]
-    if not cells:
+    cells, optional = chapter.cells(), chapter.reads()
+    if not cells and not optional:
         return {}
     from drlib import study
     from drlib.store import META, default_root
 
-    plans = [study.plan(cell) for cell in chapter.cells()]
-    for cell in chapter.reads():  # looked up where they fit the data set, never computed
+    plans = [study.plan(cell) for cell in cells]
+    for cell in optional:  # looked up where they fit the data set, never computed
         with contextlib.suppress(UserError):
             plans.append(study.plan(cell))
     found = {}
