@@ -100,6 +100,13 @@ class Target(Spec):
         """|D_tar|: the training set's size, or the update's."""
         return self.size if self.update is None else self.update.size
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The data set's files, closed to attacks (those of embedded data sets are closed anyway)."""
+        if self.data.kind in ("folder", "npz"):
+            return (self.data.name.partition(":")[2],)
+        return (str(self.data.folder()),)
+
     def evaluators(self) -> tuple[str, str]:
         """Two architectures other than the target's, to judge reconstructions with."""
         first, second, *_ = (name for name in _EVALUATORS if name != self.architecture)

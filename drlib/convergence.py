@@ -35,6 +35,8 @@ def curves(grid: Grid, *, store: Store | None = None, profile: str = "") -> pand
 
     rows = []
     for (attack, name, multiple), cells in grid.items():
+        first = cells[0]
+        made = declaration(attack, first.hyperparameters, closed=first.target.files)
         table = results.summary(cells, store=store, profile=profile)
         row = table[table.metric == METRIC].iloc[0]
         rows.append(
@@ -43,7 +45,7 @@ def curves(grid: Grid, *, store: Store | None = None, profile: str = "") -> pand
                 "name": attack,
                 "scaled": name,
                 "multiple": multiple,
-                "setting": getattr(declaration(attack, cells[0].hyperparameters), name),
+                "setting": getattr(made, name),
                 "seeds": len(cells),
                 "value": row.value,
                 "low": row.value_low,

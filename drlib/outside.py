@@ -4,8 +4,8 @@ A study plans and prints in a process that holds D_tar, so an attack at ``module
 there. ``declaration`` gives a stand-in with the same declarations and hyperparameters; it is made from what a
 fresh, sealed process says that never loaded a data set. Attacks of this package are used as they are.
 
-``python -m drlib.outside STORE PARENT`` reads lines of JSON, {"address", "hyperparameters", "spec"}, and
-answers each with one.
+``python -m drlib.outside STORE PARENT`` reads lines of JSON, {"address", "hyperparameters", "spec",
+"closed"}, and answers each with one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ _FLAGS = ("coupled", "labeled", "auxiliary_labels", "prepares", "prior_sees_targ
 _TEXTS = ("name", "title", "paper", "effort", "prior_effort")
 
 
-def declaration(name: str, hyperparameters: dict[str, Any] | None = None) -> Attack:
+def declaration(
+    name: str, hyperparameters: dict[str, Any] | None = None, *, closed: tuple[str, ...] = ()
+) -> Attack:
     """An attack to ask for its declarations, hyperparameters and ``supports``; not to run if it is outside.
 
+    ``closed``: the data set's files, which its code may not open while it answers either.
     Raises ``UserError`` as ``attacks.create`` does.
     """
     if ":" not in name:
         return attacks.create(name, hyperparameters)
-    told = _ask(name, json.dumps(hyperparameters or {}), "null")
-    return _stand_in(name, json.dumps(told["class"]))(**_as_fields(told["values"]))
+    told = _ask(name, json.dumps(hyperparameters or {}), "null", closed)
+    return _stand_in(name, json.dumps(told["class"]), closed)(**_as_fields(told["values"]))
 
 
 def _as_fields(values: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def _as_fields(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _stand_in(address: str, described: str) -> type[Attack]:
+def _stand_in(address: str, described: str, closed: tuple[str, ...]) -> type[Attack]:
     """A subclass of ``Attack`` at the same address, with the same fields and declarations."""
     told = json.loads(described)
     module, _, title = address.partition(":")
@@ -52,7 +55,7 @@ def _stand_in(address: str, described: str) -> type[Attack]:
     training, model, dataset = told["knowledge"]
 
     def ask(self: Attack, spec: Any) -> dict[str, Any]:
-        return _ask(address, json.dumps(dataclasses.asdict(self)), json.dumps(spec))
+        return _ask(address, json.dumps(dataclasses.asdict(self)), json.dumps(spec), closed)
 
     def supports(self: Attack, spec: TargetSpec) -> str | None:
         return ask(self, description_of(spec))["reason"]
@@ -80,12 +83,13 @@ def _stand_in(address: str, described: str) -> type[Attack]:
 
 
 @functools.cache
-def _ask(address: str, hyperparameters: str, spec: str) -> dict[str, Any]:
+def _ask(address: str, hyperparameters: str, spec: str, closed: tuple[str, ...]) -> dict[str, Any]:
     """The answer of the fresh process; asked once for each question."""
     question = {
         "address": address,
         "hyperparameters": json.loads(hyperparameters),
         "spec": json.loads(spec),
+        "closed": closed,
     }
     process = _describer(os.environ.get("PYTHONPATH", ""), *sys.path[:1])
     process.stdin.write(json.dumps(question) + "\n")
@@ -141,11 +145,12 @@ def main() -> None:
     guard.install(sys.argv[1])
     for line in sys.stdin:
         question = json.loads(line)
+        closed = [sys.argv[1], *question.pop("closed")]
         try:
             made = apart.run(
                 lambda: (None, {}),
                 lambda nothing, progress, question=question: ({}, describe(**question)),
-                closed=[sys.argv[1]],
+                closed=closed,
                 progress=lambda done, total: None,
             )
             answer = made.data

@@ -20,10 +20,9 @@ from drlib.errors import UserError
 from drlib.metrics.features import metric_name
 from drlib.metrics.interval import paired_bootstrap
 from drlib.metrics.leakage import p_value
-from drlib.outside import declaration
 from drlib.store import Artifact, DamagedArtifact, Store
 from drlib.stored_model import restore
-from drlib.study import Plan, plan, target_task
+from drlib.study import Plan, attack_of, plan, target_task
 from drlib.tasks import SAMPLE_METRICS, target_images
 from drlib.types import Reconstruction, WhiteBox
 
@@ -54,9 +53,9 @@ def title(cell: Cell) -> str:
     """The attack's or control's name as tables print it."""
     if cell.is_control:
         name = CONTROL_TITLES[cell.control]
-        of = declaration(cell.sampled_attack).title if cell.sampled_attack else ""
+        of = attack_of(cell).title if cell.samples_prior else ""
         return f"{name} ({of or 'update'})" if of or cell.target.update is not None else name
-    attack = declaration(cell.attack, cell.hyperparameters)
+    attack = attack_of(cell)
     of = attack.control_variant or (cell.surrogate.method if cell.surrogate is not None else "")
     return f"{attack.title} ({of})" if of else attack.title
 
@@ -65,7 +64,7 @@ def is_control(cell: Cell) -> bool:
     """True for a control, and for an attack with a setting that makes a control of it."""
     if cell.is_control:
         return True
-    return declaration(cell.attack, cell.hyperparameters).control_variant is not None
+    return attack_of(cell).control_variant is not None
 
 
 def reconstruction(cell: Cell, store: Store | None = None) -> Reconstruction:
@@ -227,7 +226,7 @@ def _settings(cell: Cell) -> str:
     """The hyperparameters of an attack with their values, defaults written out; empty for a control."""
     if cell.is_control:
         return ""
-    values = declaration(cell.attack, cell.hyperparameters).hyperparameters()
+    values = attack_of(cell).hyperparameters()
     return ", ".join(f"{name} {_setting(value)}" for name, value in values.items())
 
 

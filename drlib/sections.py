@@ -492,7 +492,8 @@ class AttackPages(Repeated):
         found = {}
         for attack in self.attacks:
             usual = self.resolved_hyperparameters(attack)
-            made = declaration(attack, usual)
+            files = self.target(self.convergence_size, self.seed, attack).files
+            made = declaration(attack, usual, closed=files)
             stages = {made.prior_effort: self.seeds[:1], made.effort: self.seeds}
             for name, seeds in stages.items():
                 if name is None:

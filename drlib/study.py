@@ -82,13 +82,13 @@ def producer(kind: str) -> Callable:
     return _ATTACKER[kind] if kind in _ATTACKER else tasks.PRODUCERS[kind]
 
 
-def role(kind: str, attack: str | None) -> str:
-    """Whose processes make artifacts of this kind: a role of ``ROLES``."""
+def role(kind: str, attack: str | None, closed: tuple[str, ...] = ()) -> str:
+    """Whose processes make artifacts of this kind: a role of ``ROLES``. ``closed``: the data set's files."""
     if kind not in _ATTACKER:
         return "data"
     if kind == "surrogate":
         return "black_box"
-    declared = declaration(str(attack))
+    declared = declaration(str(attack), closed=closed)
     sees_target = kind == "reconstruction" or (kind == "prepared" and declared.prior_sees_target)
     return "attack" if sees_target and declared.knowledge.model == WHITE_BOX else "black_box"
 
@@ -119,7 +119,7 @@ def explain_unsupported(cell: Cell) -> str | None:
         empty = not len(load_splits(cell.target.data).holdout.images)
         return "the data set has no holdout" if empty else None
     if not cell.is_control or cell.samples_prior:
-        return _attack(cell).supports(_attacked_spec(cell))
+        return attack_of(cell).supports(_attacked_spec(cell))
     return None
 
 
@@ -137,9 +137,10 @@ def _surrogate_spec(target: Target, how: SurrogateSpec) -> TargetSpec:
     return white_box(model, told, architecture=how.architecture).spec
 
 
-def _attack(cell: Cell) -> Attack:
-    """The attack of a cell, or the one whose prior a control samples."""
-    return declaration(cell.sampled_attack if cell.is_control else cell.attack, cell.hyperparameters)
+def attack_of(cell: Cell) -> Attack:
+    """The declarations of the attack of a cell, or of the one whose prior a control samples."""
+    name = cell.sampled_attack if cell.is_control else cell.attack
+    return declaration(name, cell.hyperparameters, closed=cell.target.files)
 
 
 def _check(cell: Cell) -> None:
@@ -163,7 +164,7 @@ def _check(cell: Cell) -> None:
         raise UserError(f"checkpoint {target.checkpoint}: the target's training has only {last} epochs")
     if cell.is_control and not cell.samples_prior:
         return
-    attack = _attack(cell)
+    attack = attack_of(cell)
     if cell.is_control:
         if not attack.prepares or type(attack).prior_samples is Attack.prior_samples:
             raise UserError(f"{attack.title} has no prior to sample from")
@@ -219,7 +220,7 @@ def _task(
     closed: tuple[str, ...] = (),
 ) -> Task:
     code = _code(producer(kind), *also)
-    return Task(kind, spec, parents, code, label, role(kind, spec.get("attack")), closed)
+    return Task(kind, spec, parents, code, label, role(kind, spec.get("attack"), closed), closed)
 
 
 _contents: dict[DataSpec, tuple[Splits, str]] = {}
@@ -285,16 +286,8 @@ def surrogate_task(cell: Cell) -> Task:
         spec,
         parents,
         f"surrogate by {cell.surrogate.method}",
-        closed=_files(cell),
+        closed=cell.target.files,
     )
-
-
-def _files(cell: Cell) -> tuple[str, ...]:
-    """The data set's files, closed to attacks (those of embedded data sets are closed anyway)."""
-    data = cell.target.data
-    if data.kind in ("folder", "npz"):
-        return (data.name.partition(":")[2],)
-    return (str(data.folder()),)
 
 
 def _declared(attack: Attack) -> dict[str, str]:
@@ -304,7 +297,7 @@ def _declared(attack: Attack) -> dict[str, str]:
 
 
 def _attack_task(cell: Cell) -> Task:
-    attack = _attack(cell)
+    attack = attack_of(cell)
     spec = {
         "attack": cell.attack,
         "hyperparameters": attack.hyperparameters(),
@@ -327,13 +320,13 @@ def _attack_task(cell: Cell) -> Task:
         parents,
         f"{attack.title} on {cell.target.size}",
         also=(type(attack),),
-        closed=_files(cell),
+        closed=cell.target.files,
     )
 
 
 def _prepared_task(cell: Cell) -> Task:
     """The first stage of an attack: shared by all cells with the same prior, whatever they do with it."""
-    attack = _attack(cell)
+    attack = attack_of(cell)
     name = cell.sampled_attack if cell.is_control else cell.attack
     spec: dict[str, Any] = {
         "attack": name,
@@ -355,7 +348,7 @@ def _prepared_task(cell: Cell) -> Task:
         parents,
         f"prior of {attack.title} on {cell.target.size}",
         also=(type(attack),),
-        closed=_files(cell),
+        closed=cell.target.files,
     )
 
 
@@ -363,14 +356,14 @@ def _control_task(cell: Cell) -> Task:
     spec = {"control": cell.control, **_data(cell.target), "n": cell.samples, "seed": cell.seed}
     parents = {"target": target_task(cell.target)}
     if cell.samples_prior:
-        spec["labeled"] = _attack(cell).labeled
+        spec["labeled"] = attack_of(cell).labeled
         parents["samples"] = _prior_samples_task(cell)
     return _task("control", spec, parents, f"control {cell.attack}")
 
 
 def _prior_samples_task(cell: Cell) -> Task:
     """What a control takes from an attack's prior: drawn by the attack's code, so in an attack's process."""
-    attack, prepared = _attack(cell), _prepared_task(cell)
+    attack, prepared = attack_of(cell), _prepared_task(cell)
     spec = {
         "attack": cell.sampled_attack,
         "hyperparameters": attack.hyperparameters(stage="prepare"),
@@ -380,7 +373,7 @@ def _prior_samples_task(cell: Cell) -> Task:
     }
     label = f"samples of the prior of {attack.title}"
     parents = {"prepared": prepared}
-    return _task("prior_samples", spec, parents, label, also=(type(attack),), closed=_files(cell))
+    return _task("prior_samples", spec, parents, label, also=(type(attack),), closed=cell.target.files)
 
 
 def _features_task(cell: Cell, split: str) -> Task:

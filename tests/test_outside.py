@@ -90,3 +90,28 @@ def test_errors_are_one_line_with_the_nearest_name(spy):
 
 def test_attacks_of_the_package_are_used_as_they_are():
     assert type(declaration("mi_face", {"steps": 3})) is attacks.get("mi_face")
+
+
+PRYING = SPY.replace(
+    "    steps: int = 7",
+    """    @property
+    def control_variant(self):
+        with open(os.environ["PRYING"], "rb") as stream:
+            return stream.read().hex()
+
+    steps: int = 7""",
+)
+
+
+def test_the_data_sets_files_are_closed_to_it_while_it_is_described(tmp_path, monkeypatch):
+    secret = tmp_path / "data" / "images.npz"
+    secret.parent.mkdir()
+    secret.write_bytes(b"D_tar")
+    (tmp_path / "prying_attack.py").write_text(PRYING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PRYING", str(secret))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    target = TARGET.model_copy(update={"data": TARGET.data.model_copy(update={"name": f"npz:{secret}"})})
+    with pytest.raises(UserError, match=r"(?i)permission|may not open"):
+        study.attack_of(Cell(target=target, attack="prying_attack:Spy"))
+    assert declaration("prying_attack:Spy").control_variant == b"D_tar".hex()  # an honest twin's other file
