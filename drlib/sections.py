@@ -656,7 +656,7 @@ SECTIONS: dict[str, Section] = {
             model=AttackPages,
             needs="sections 1 and 2",
             gives="a page for each attack: knowledge, equation, code, pictures, what breaks it, cost",
-            minutes=25,
+            minutes=15,
         ),
         Section(
             slug="benchmark",
@@ -666,7 +666,7 @@ SECTIONS: dict[str, Section] = {
             model=Benchmark,
             needs="sections 1 and 2",
             gives="attacks against target size: controls, gaps, intervals, beside the published numbers",
-            minutes=14,
+            minutes=9,
         ),
     )
 }

@@ -16,7 +16,7 @@
 # **Gives** one page for each attack of the paper, all in the same form, and here what is only seen side by side:
 # one table of all ten, whether they have converged, what an attack adds to its prior, and what is left of a
 # white-box attack when there are only queries. \
-# **Minutes** 15 to read, and 10 for each attack; 25 to run.
+# **Minutes** 15 to read, and 10 for each attack; 15 to run.
 # :::
 #
 # Every attack below is one file of `drlib/attacks`, written from the equations of its paper. Each attacks models that

@@ -15,7 +15,7 @@
 # {doc}`when a reconstruction is good </notebooks/02_metrics>` and {doc}`the attacks </notebooks/03_attacks>`. \
 # **Gives** the shape of Table 2 and Figure 1 of the paper with all ten attacks, with the controls, floors and
 # intervals that the paper's tables lack, and published numbers beside reproduced ones. \
-# **Minutes** 20 to read, 14 to run.
+# **Minutes** 20 to read, 9 to run.
 # :::
 #
 # Table 2 of {cite:t}`wen2025` sets ten attacks against six sizes of the target data set. This chapter does
