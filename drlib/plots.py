@@ -60,7 +60,7 @@ def image_rows(
                     axis.text(
                         0.5,
                         -0.04,
-                        f"{marks[name][column]:.2f}",
+                        f"{round(float(marks[name][column]), 2) + 0.0:.2f}",
                         ha="center",
                         va="top",
                         fontsize=7,

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from drlib.cells import CONTROL_TITLES, Cell, Target
 from drlib.data import Split, load_splits
-from drlib.errors import UserError
+from drlib.errors import UserError, unknown
+from drlib.experiments.ensemble import Ensemble
 from drlib.metrics.features import metric_name
 from drlib.metrics.interval import paired_bootstrap
 from drlib.metrics.leakage import p_value
 from drlib.store import Artifact, DamagedArtifact, Store
 from drlib.stored_model import restore
-from drlib.study import Plan, attack_of, plan, target_task
+from drlib.study import Experiment, Plan, attack_of, plan, target_task
 from drlib.tasks import SAMPLE_METRICS, target_images
 from drlib.types import Reconstruction, WhiteBox
 
@@ -84,6 +85,64 @@ def white_box(target: Target, store: Store | None = None) -> WhiteBox:
     """The white-box view of a stored target model. Raises ``UserError`` if it was not trained."""
     made = _read(target_task(target), store or Store())
     return restore(made)
+
+
+def evaluator(cell: Cell, architecture: str, store: Store | None = None) -> WhiteBox:
+    """One of the two evaluators that judge a cell. Raises ``UserError`` for another architecture."""
+    names = cell.target.evaluators()
+    if architecture not in names:
+        raise unknown("evaluator", architecture, names)
+    return restore(_load(plan(cell), f"evaluator_{1 + names.index(architecture)}", store or Store()))
+
+
+def artifact(experiment: Experiment, store: Store | None = None) -> Artifact:
+    """The stored artifact of an experiment that has one. Raises ``UserError`` if it was not run."""
+    (task,) = plan(experiment).tasks.values()
+    return _read(task, store or Store())
+
+
+def ensemble(experiment: Ensemble, store: Store | None = None) -> dict[str, Any]:
+    """The answers of an ensemble's models, all parts joined.
+
+    ``inside``, ``correct`` bool and ``probability`` float32 (models, n), ``labels`` (n,) as trained,
+    ``flipped`` bool (n,), and the mean ``test_accuracy`` of the models (NaN without test images).
+    """
+    parts = [_read(task, store or Store()) for task in plan(experiment).tasks.values()]
+    joined = {name: torch.cat([part.tensors[name] for part in parts]) for name in _ANSWERS}
+    same = {name: parts[0].tensors[name] for name in ("labels", "flipped")}
+    accuracies = [(part.data["test_accuracy"], len(part.tensors["inside"])) for part in parts]
+    known = [(value, count) for value, count in accuracies if value is not None]
+    weights = sum(count for _, count in known)
+    accuracy = sum(value * count for value, count in known) / weights if weights else math.nan
+    return {**joined, **same, "test_accuracy": accuracy}
+
+
+_ANSWERS = ("inside", "probability", "correct")
+
+
+def provenance_of(
+    experiments: Iterable[Experiment], command: str, profile: str, store: Store | None = None
+) -> str:
+    """One line that says how the numbers of experiments were made."""
+    tasks = [task for each in experiments for task in plan(each).tasks.values()]
+    made = [_read(task, store or Store()) for task in tasks]
+    facts = [item.provenance for item in made]
+    seeds = {item.spec["seed"] for item in made}
+    device, threads = (_joined({fact[name] for fact in facts}) for name in ("device", "threads"))
+    seconds, memory = sum(f["seconds"] for f in facts), max(f["peak_memory_mb"] for f in facts)
+    return " · ".join(
+        (
+            f"Made by `{command}`",
+            f"profile {profile}",
+            _joined({_DATASETS.get(item.spec["data"]["name"], item.spec["data"]["name"]) for item in made}),
+            f"seeds {_joined(seeds)}",
+            f"{device}, {threads} thread",
+            _joined({_versions(fact["versions"]) for fact in facts}),
+            f"{seconds:.0f} s, peak {memory:.0f} MB",
+            f"artifacts {', '.join(item.key[:8] for item in made[:3])}"
+            + (f" and {len(made) - 3} more" if len(made) > 3 else ""),
+        )
+    )
 
 
 def target_and_holdout(cell: Cell) -> tuple[Split, Split]:
@@ -212,6 +271,7 @@ def _identity(group: Sequence[Cell], profile: str) -> dict[str, Any]:
         "equal_size": cell.equal_size,
         "value_equal": math.nan,
         "value_all_classes": math.nan,
+        **dict.fromkeys(("value_floor", "floor_n"), math.nan),
         **dict.fromkeys(
             ("value_target_m", "value_holdout_m", "gap", "gap_low", "gap_high", "gap_p"), math.nan
         ),
@@ -386,15 +446,21 @@ def _gap(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
 
 
 def _frechet_row(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
-    """Frechet distance: its gap is at equal n; no interval here, one value per seed."""
+    """Frechet distance: its gap is at equal n; the interval is over images, within each seed."""
     values = {
         side: _mean([score.data.get(f"{metric}.{side}distance") for score in scores])
         for side in ("", "target_m.", "holdout_m.", "equal.")
     }
     reason = scores[0].data[f"{metric}.reason"] or scores[0].data["gap_reason"] or ""
+    errors = [math.nan if (e := s.data[f"{metric}.standard_error"]) is None else e for s in scores]
+    reach = 1.96 * math.hypot(*errors) / len(errors)
     return {
         "metric": metric,
         "value": values[""],
+        "value_low": max(0.0, values[""] - reach),
+        "value_high": values[""] + reach,
+        "value_floor": _mean([score.data[f"{metric}.floor"] for score in scores]),
+        "floor_n": scores[0].data[f"{metric}.floor_n"],
         "value_target_m": values["target_m."],
         "value_holdout_m": values["holdout_m."],
         "value_equal": values["equal."],

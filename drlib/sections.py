@@ -7,6 +7,7 @@ importing torch: names with the nearest match, types, ranges, data sets, archite
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -25,6 +26,11 @@ from drlib.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from drlib.cells import Cell, Target
+    from drlib.data import Split
+    from drlib.experiments.ensemble import Ensemble
+    from drlib.experiments.generated_set import GeneratedSet
+    from drlib.experiments.robust import RobustEvaluator
+    from drlib.study import Experiment
     from drlib.training import TrainSpec
 
 CONTROLS = ("noise", "class_mean", "auxiliary_top", "prior_sample", "prior_best", "unconditional", "holdout")
@@ -78,6 +84,18 @@ ORDER = [
     "gradient_images",
     "surrogates",
     "surrogate_attack",
+    "draws",
+    "judge",
+    "epsilon",
+    "generated_images",
+    "perplexity",
+    "space",
+    "models",
+    "ratio",
+    "flipped",
+    "fewer_classes",
+    "tiny_size",
+    "tiny_models",
     "extractor",
     "training",
     "hyperparameters",
@@ -109,12 +127,12 @@ class Parameters(BaseModel):
     def check_files(self) -> None:
         """Raise ``UserError`` unless the files that the section reads are there. Loads nothing."""
 
-    def cells(self) -> list[Cell]:
-        """The cells that the section's tables and figures are made of (none for a section of prose)."""
+    def cells(self) -> list[Cell | Experiment]:
+        """What the section's tables and figures are made of (nothing for a section of prose)."""
         return []
 
-    def reads(self) -> list[Cell]:
-        """Cells of other sections that this one shows if they have been computed."""
+    def reads(self) -> list[Cell | Experiment]:
+        """What this section shows of others' if it has been computed."""
         return []
 
     def values(self) -> dict[str, Any]:
@@ -187,6 +205,11 @@ class ImageData(Parameters):
         """The ``drlib.data.DataSpec`` of these parameters."""
         names = ("side", "channels", "mode", "root", "download")
         return DataSpec(name=self.dataset, **{name: getattr(self, name) for name in names})
+
+    def splits(self, seed: int | None = None) -> data.Splits:
+        """The images, as the targets of ``seed`` (default: the section's own) are given them."""
+        own = getattr(self, "seed", 0) if seed is None else seed
+        return data.load_splits(self.data_spec().model_copy(update={"split_seed": own}))
 
     def check_files(self) -> None:
         data.check(self.data_spec())
@@ -362,7 +385,8 @@ class AttackedModel(ImageData):
                 ]
         return cells
 
-    def cells(self) -> list[Cell]:
+    def attack_cells(self) -> list[Cell]:
+        """Every attack and control, at every size and seed."""
         cells = []
         for size in self.sizes:
             for seed in self.seeds:
@@ -370,16 +394,28 @@ class AttackedModel(ImageData):
                 cells += self.control_cells(size, seed)
         return cells
 
+    def cells(self) -> list[Cell | Experiment]:
+        return list(self.attack_cells())
 
-class TenMinutes(AttackedModel):
-    """One target model, a few attacks: leaked or imputed?"""
 
-    slug: ClassVar[str] = "ten_minutes"
+class OneTarget(AttackedModel):
+    """A section that attacks one target model."""
+
     target_size: int = _parameter("images the target model is trained on", "a whole number from 1", ge=1)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return (self.target_size,)
+
+    def private(self) -> Split:
+        """The images that the model of the first seed is trained on."""
+        return data.target_subset(self.splits(), self.target_size)
+
+
+class TenMinutes(OneTarget):
+    """One target model, a few attacks: leaked or imputed?"""
+
+    slug: ClassVar[str] = "ten_minutes"
 
 
 class Taxonomy(Parameters):
@@ -417,24 +453,65 @@ class Repeated(AttackedModel):
         return tuple(range(self.seed, self.seed + self.repeats))
 
 
-class AttackPages(Repeated):
-    """What the page of each attack shows: pictures, convergence, cost."""
+class MatchedGradients(OneTarget):
+    """A section that shows Deep-Leakage where it is known to work."""
 
-    slug: ClassVar[str] = "attacks"
-    target_size: int = _parameter("images the target model is trained on", "a whole number from 1", ge=1)
-    multiples: Multiples = _parameter(
-        "convergence: multiples of the profile's steps, 1 among them",
-        "a list of numbers above 0, such as [0.25, 1, 4]",
-    )
-    convergence_size: int = _parameter(
-        "convergence: images in the target data set, and reconstructions", "a whole number from 1", ge=1
-    )
     gradient_batches: Sizes = _parameter(
         "Deep-Leakage on the sigmoid LeNet: images per observed gradient",
         "a list of whole numbers from 1, such as [1, 2, 4, 8]",
     )
     gradient_images: int = _parameter(
         "Deep-Leakage on the sigmoid LeNet: images in all", "a multiple of every gradient batch", ge=1
+    )
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        wrong = [size for size in self.gradient_batches if self.gradient_images % size]
+        if wrong:
+            raise UserError(
+                f"gradient_images={self.gradient_images} is no multiple of the gradient batch {wrong[0]}"
+            )
+        return self
+
+    def gradient_cells(self) -> list[Cell]:
+        """Deep-Leakage where it is known to work: few images a gradient, a smooth net before training."""
+        if "deep_leakage" not in self.attacks:
+            return []
+        own = profiles.load(self.profile).gradient_matching
+        cells = []
+        for batch in self.gradient_batches:
+            for seed in self.seeds:
+                target = self.target(self.target_size, seed, "deep_leakage").model_copy(
+                    update={
+                        "architecture": own["architecture"],
+                        "width": None,
+                        "checkpoint": own["checkpoint"],
+                    }
+                )
+                update = target.update.model_copy(update={"size": self.gradient_images, "batch_size": batch})
+                cells.append(
+                    self.cell(
+                        self.target_size,
+                        seed,
+                        "deep_leakage",
+                        target=target.model_copy(update={"update": update}),
+                        hyperparameters=own["hyperparameters"],
+                        n=None,
+                    )
+                )
+        return cells
+
+
+class AttackPages(MatchedGradients, Repeated):
+    """What the page of each attack shows: pictures, convergence, cost."""
+
+    slug: ClassVar[str] = "attacks"
+    multiples: Multiples = _parameter(
+        "convergence: multiples of the profile's steps, 1 among them",
+        "a list of numbers above 0, such as [0.25, 1, 4]",
+    )
+    convergence_size: int = _parameter(
+        "convergence: images in the target data set, and reconstructions", "a whole number from 1", ge=1
     )
     surrogates: Words = _parameter(
         "ways to make a white box of a black box", "a list out of distillation, extraction"
@@ -469,19 +546,6 @@ class AttackPages(Repeated):
                 raise unknown("surrogate", method, SURROGATES)
         return value
 
-    @model_validator(mode="after")
-    def _divisible(self) -> Self:
-        wrong = [size for size in self.gradient_batches if self.gradient_images % size]
-        if wrong:
-            raise UserError(
-                f"gradient_images={self.gradient_images} is no multiple of the gradient batch {wrong[0]}"
-            )
-        return self
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.target_size,)
-
     def convergence(self) -> dict[tuple[str, str, float], list[Cell]]:
         """Cells by (attack, hyperparameter that is scaled, multiple).
 
@@ -505,34 +569,6 @@ class AttackPages(Repeated):
                         self.cell(self.convergence_size, seed, attack, **changes) for seed in seeds
                     ]
         return found
-
-    def gradient_cells(self) -> list[Cell]:
-        """Deep-Leakage where it is known to work: few images a gradient, a smooth net before training."""
-        if "deep_leakage" not in self.attacks:
-            return []
-        own = profiles.load(self.profile).gradient_matching
-        cells = []
-        for batch in self.gradient_batches:
-            for seed in self.seeds:
-                target = self.target(self.target_size, seed, "deep_leakage").model_copy(
-                    update={
-                        "architecture": own["architecture"],
-                        "width": None,
-                        "checkpoint": own["checkpoint"],
-                    }
-                )
-                update = target.update.model_copy(update={"size": self.gradient_images, "batch_size": batch})
-                cells.append(
-                    self.cell(
-                        self.target_size,
-                        seed,
-                        "deep_leakage",
-                        target=target.model_copy(update={"update": update}),
-                        hyperparameters=own["hyperparameters"],
-                        n=None,
-                    )
-                )
-        return cells
 
     def gradient_controls(self) -> list[Cell]:
         """Noise and the holdout in the place of the images that ``gradient_cells`` reconstruct."""
@@ -559,13 +595,12 @@ class AttackPages(Repeated):
     def cells(self) -> list[Cell]:
         convergence = [cell for cells in self.convergence().values() for cell in cells]
         few = [*self.gradient_cells(), *self.gradient_controls()]
-        return [*super().cells(), *convergence, *few, *self.surrogate_cells()]
+        return [*self.attack_cells(), *convergence, *few, *self.surrogate_cells()]
 
 
-class Benchmark(Repeated):
-    """The shape of Table 2 and Figure 1."""
+class AcrossSizes(Repeated):
+    """A section that attacks models of several training sets' sizes."""
 
-    slug: ClassVar[str] = "benchmark"
     target_sizes: Sizes = _parameter(
         "sizes of the target data set (nested: each contains the smaller ones)",
         "a list of whole numbers from 1, such as [50, 100]",
@@ -580,6 +615,18 @@ class Benchmark(Repeated):
     def sizes(self) -> tuple[int, ...]:
         return self.target_sizes
 
+
+class Relations(AcrossSizes):
+    """Figures 2, 11 and 12: what the measures have to do with each other."""
+
+    slug: ClassVar[str] = "relations"
+
+
+class Benchmark(AcrossSizes):
+    """The shape of Table 2 and Figure 1."""
+
+    slug: ClassVar[str] = "benchmark"
+
     def convergence(self) -> dict[tuple[str, str, float], list[Cell]]:
         """Where the section on the attacks looks whether these attacks have converged, on such a target."""
         own = {"profile", "controls", "repeats", "seed", "n"}
@@ -593,8 +640,169 @@ class Benchmark(Repeated):
         except UserError:  # its target has another size than this data set has: then it is not known
             return {}
 
-    def reads(self) -> list[Cell]:
-        return [cell for cells in self.convergence().values() for cell in cells]
+    def ensembles(self) -> dict[int, Ensemble]:
+        """By target size, where the section on memorization measures it for such a target."""
+        shared = ("dataset", "side", "channels", "mode", "architecture", "width", "seed", "training", "root")
+        own = {name: getattr(self, name) for name in shared}
+        sizes = {"target_sizes": list(self.target_sizes), "target_size": self.target_sizes[0]}
+        made = parameters("memorization", self.profile, {**own, **sizes, "download": self.download})
+        found = {}
+        for size in self.target_sizes:
+            with contextlib.suppress(UserError):  # too few images for subsets of them
+                found[size] = made.ensemble(size)
+        return found
+
+    def reads(self) -> list[Cell | Experiment]:
+        convergence = [cell for cells in self.convergence().values() for cell in cells]
+        return [*convergence, *self.ensembles().values()]
+
+
+class Leaked(MatchedGradients):
+    """The leakage gap, from attacks whose answer is known to real ones."""
+
+    slug: ClassVar[str] = "leaked"
+    draws: int = _parameter("mixtures drawn for each share of leaked images", "a whole number from 1", ge=1)
+
+    def cells(self) -> list[Cell | Experiment]:
+        return [*self.attack_cells(), *self.gradient_cells()]
+
+
+class WhyNotAccuracy(OneTarget):
+    """Figure 7: what accuracy calls a good reconstruction."""
+
+    slug: ClassVar[str] = "accuracy"
+    judge: str = _parameter(
+        "the evaluation network that is fooled", f"one of {', '.join(declared.ARCHITECTURES)}"
+    )
+    epsilon: float = _parameter(
+        "the robust evaluator: largest change of a pixel in its training", "a number above 0, at most 1",
+        gt=0, le=1,
+    )  # fmt: skip
+    generated_images: int = _parameter("images of the generated training set", "a whole number from 2", ge=2)
+
+    @field_validator("judge")
+    @classmethod
+    def _known_judge(cls, value: str) -> str:
+        if value not in declared.ARCHITECTURES:
+            raise unknown("judge", value, declared.ARCHITECTURES)
+        return value
+
+    def generated(self) -> GeneratedSet:
+        """A training set made of the queries of data-free extraction."""
+        from drlib.experiments.generated_set import GeneratedSet
+        from drlib.surrogate import SurrogateSpec
+
+        settings = profiles.load(self.profile).surrogates.get("extraction", {})
+        return GeneratedSet(
+            target=self.target(self.target_size, self.seed),
+            extraction=SurrogateSpec(method="extraction", **settings),
+            images=self.generated_images,
+            seed=self.seed,
+        )
+
+    def robust(self) -> RobustEvaluator:
+        """The evaluator that is trained on adversarial images."""
+        from drlib.experiments.robust import RobustEvaluator
+
+        target = self.target(self.target_size, self.seed)
+        return RobustEvaluator(
+            data=target.data,
+            architecture=self.architecture,
+            width=self.width,
+            training=target.training,
+            epsilon=self.epsilon,
+            seed=1_000 + self.seed,
+        )
+
+    def fooling_cell(self) -> Cell:
+        """MI-Face against the judge itself, which is trained on every target image."""
+        every = len(self.splits().target)
+        target = self.target(every, self.seed).model_copy(update={"architecture": self.judge, "width": None})
+        hyperparameters = profiles.load(self.profile).attacks.get("mi_face", {})
+        return self.cell(
+            every, self.seed, "mi_face", target=target, hyperparameters=hyperparameters, n=self.target_size,
+            equal_size=None,
+        )  # fmt: skip
+
+    def cells(self) -> list[Cell | Experiment]:
+        return [*self.attack_cells(), self.generated(), self.robust(), self.fooling_cell()]
+
+
+class TSNE(OneTarget):
+    """Figures 8 to 10: one picture of everything."""
+
+    slug: ClassVar[str] = "tsne"
+    perplexity: float = _parameter("t-SNE: neighbors that count, roughly", "a number above 1", gt=1)
+    space: Literal["pixels", "features"] = _parameter("what is embedded", "pixels or features")
+
+
+class MeasuringMemorization(OneTarget):
+    """Equations 1 and 2: memorization of images and of models."""
+
+    slug: ClassVar[str] = "memorization"
+    target_sizes: Sizes = _parameter(
+        "sizes of the target data set whose memorization is measured, target_size among them",
+        "a list of whole numbers from 1, such as [50, 100]",
+    )
+    models: int = _parameter("models of each ensemble", "a whole number from 4", ge=4)
+    ratio: float = _parameter(
+        "share of the images that each model sees", "a number between 0 and 1", gt=0, lt=1
+    )
+    flipped: float = _parameter(
+        "positive control: share of wrong labels", "a number above 0, at most 0.5", gt=0, le=0.5
+    )
+    fewer_classes: int | None = _parameter(
+        "also measured with only so many classes and as many images per class; none: not",
+        "a whole number from 2, or none", ge=2, default=None,
+    )  # fmt: skip
+    tiny_size: int = _parameter("leave-one-out: images", "a whole number from 3", ge=3)
+    tiny_models: int = _parameter("leave-one-out: models for each image", "a whole number from 2", ge=2)
+
+    @field_validator("target_sizes")
+    @classmethod
+    def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(_unique(value)))
+
+    @model_validator(mode="after")
+    def _measured(self) -> Self:
+        if self.target_size not in self.target_sizes:
+            raise UserError(f"target_size={self.target_size} must be one of target_sizes")
+        return self
+
+    def ensemble(self, size: int, **changes: Any) -> Ensemble:
+        """Models for the memorization of the target trained on ``size`` images."""
+        from drlib.experiments.ensemble import Ensemble
+
+        target = self.target(size, self.seed)
+        return Ensemble(**{"target": target, "models": self.models, "ratio": self.ratio, **changes})
+
+    def ensembles(self) -> dict[str, Ensemble]:
+        """By name: ``n<size>``, ``n<size>_fewer``, ``flipped``, ``leave_one_out``, ``tiny_subsampled``, and
+        ``alone`` (one image in each class)."""
+        classes = len(self.splits().classes)
+        made = {f"n{size}": self.ensemble(size) for size in self.target_sizes}
+        if self.fewer_classes is not None and self.fewer_classes < classes:
+            for size in self.target_sizes:
+                if size >= classes:
+                    few = size // classes * self.fewer_classes
+                    made[f"n{size}_fewer"] = self.ensemble(few, classes=self.fewer_classes)
+        made["flipped"] = self.ensemble(self.target_size, flipped=self.flipped)
+        exact = {"design": "leave_one_out", "models": self.tiny_models}
+        made["leave_one_out"] = self.ensemble(self.tiny_size, **exact)
+        made["tiny_subsampled"] = self.ensemble(self.tiny_size)
+        made["alone"] = self.ensemble(classes, **exact)
+        return made
+
+    def scored(self) -> list[str]:
+        """The ensembles whose model score is shown: all but the positive control."""
+        return [name for name in self.ensembles() if name not in ("flipped", "tiny_subsampled")]
+
+    def images(self, size: int) -> Split:
+        """The images whose memorization is measured."""
+        return data.target_subset(self.splits(), size)
+
+    def cells(self) -> list[Cell | Experiment]:
+        return [*self.ensembles().values(), *self.attack_cells()]
 
 
 @dataclass(frozen=True)
@@ -659,6 +867,36 @@ SECTIONS: dict[str, Section] = {
             minutes=15,
         ),
         Section(
+            slug="leaked",
+            number=4,
+            title="Leaked or imputed?",
+            regenerates=(),
+            model=Leaked,
+            needs="section 2",
+            gives="the leakage gap from attacks whose answer is known, its power, who is who",
+            minutes=2,
+        ),
+        Section(
+            slug="accuracy",
+            number=5,
+            title="Why not accuracy?",
+            regenerates=("Figure 7",),
+            model=WhyNotAccuracy,
+            needs="section 2",
+            gives="the counterexamples of Figure 7, and rankings that change with the judge",
+            minutes=2,
+        ),
+        Section(
+            slug="relations",
+            number=6,
+            title="Relations between metrics",
+            regenerates=("Figure 2", "Figure 11", "Figure 12"),
+            model=Relations,
+            needs="section 2",
+            gives="correlations between the measures: the paper's, checked, and ours with controls",
+            minutes=3,
+        ),
+        Section(
             slug="benchmark",
             number=12,
             title="The benchmark",
@@ -667,6 +905,26 @@ SECTIONS: dict[str, Section] = {
             needs="sections 1 and 2",
             gives="attacks against target size: controls, gaps, intervals, beside the published numbers",
             minutes=9,
+        ),
+        Section(
+            slug="tsne",
+            number=13,
+            title="t-SNE",
+            regenerates=("Figure 8", "Figure 9", "Figure 10"),
+            model=TSNE,
+            needs="section 2",
+            gives="the picture of Figures 8 to 10 with controls in it, and what it cannot show",
+            minutes=2,
+        ),
+        Section(
+            slug="memorization",
+            number=17,
+            title="Measuring memorization",
+            regenerates=(),
+            model=MeasuringMemorization,
+            needs="probabilities and means, section 2",
+            gives="equations 1 and 2 with errors and controls, and whether memorized images come back",
+            minutes=4,
         ),
     )
 }
@@ -843,10 +1101,11 @@ def _literal(value: Any) -> str:
 
 
 def _annotation(field: FieldInfo) -> str:
-    kinds = {str: "str", int: "int", bool: "bool", float | None: "float | None", int | None: "int | None"}
+    kinds = {str: "str", int: "int", bool: "bool", float: "float"}
+    kinds |= {float | None: "float | None", int | None: "int | None"}
     kinds |= {str | None: "str | None", Scalars: "dict", dict[str, Scalars]: "dict"}
     if field.annotation == Literal[1, 3]:
         return "int"
-    if field.annotation == Literal["class", "identity"]:
+    if field.annotation in (Literal["class", "identity"], Literal["pixels", "features"]):
         return "str"
     return kinds.get(field.annotation, "list")

@@ -16,6 +16,9 @@ from drlib.cells import CONTROLS, Cell, Target
 from drlib.data import DataSpec, Splits, load_splits
 from drlib.data import fingerprint as fingerprint_splits
 from drlib.errors import UserError
+from drlib.experiments.ensemble import Ensemble
+from drlib.experiments.generated_set import GeneratedSet
+from drlib.experiments.robust import RobustEvaluator
 from drlib.fingerprint import fingerprint
 from drlib.metrics.features import available
 from drlib.outside import declaration
@@ -39,6 +42,9 @@ _ATTACKER = {
     "surrogate": attacker.make_surrogate,
 }
 
+
+Experiment = Ensemble | RobustEvaluator | GeneratedSet
+"""What is planned and stored beside cells: see ``drlib.experiments``."""
 
 PRIOR_CANDIDATES = 4000
 """Samples of a prior that ``prior_best`` chooses from (Zhang et al. 2020 draw as many starts)."""
@@ -65,9 +71,9 @@ class Task:
 
 @dataclass
 class Plan:
-    """The tasks of one cell; ``reason`` says why there are none."""
+    """The tasks of one cell or experiment; ``reason`` says why there are none."""
 
-    cell: Cell
+    cell: Cell | Experiment
     tasks: dict[str, Task] = field(default_factory=dict)
     reason: str | None = None
 
@@ -185,8 +191,11 @@ def _check(cell: Cell) -> None:
         raise UserError(f"{attack.title} needs no surrogate: it is for white-box attacks on static targets")
 
 
-def plan(cell: Cell) -> Plan:
-    """All tasks behind one cell, shared ones with equal keys. Raises ``UserError`` before any work."""
+def plan(cell: Cell | Experiment) -> Plan:
+    """All tasks behind a cell or an experiment, shared ones with equal keys. Raises ``UserError`` before any
+    work."""
+    if not isinstance(cell, Cell):
+        return Plan(cell, experiment_tasks(cell))
     _check(cell)
     target = cell.target
     reason = explain_unsupported(cell)
@@ -229,11 +238,15 @@ _contents: dict[DataSpec, tuple[Splits, str]] = {}
 
 def _data(target: Target) -> dict[str, Any]:
     """The data of a task: its specification, and a hash of the images, which may change under a path."""
-    splits = load_splits(target.data)
-    if _contents.get(target.data, (None, ""))[0] is not splits:
-        _contents[target.data] = (splits, fingerprint_splits(splits))
-    classes = list(splits.classes)
-    return {"data": target.data.model_dump(), "content": _contents[target.data][1], "classes": classes}
+    data = _data_of(target.data)
+    return {**data, "classes": list(load_splits(target.data).classes)}
+
+
+def _data_of(data: DataSpec) -> dict[str, Any]:
+    splits = load_splits(data)
+    if _contents.get(data, (None, ""))[0] is not splits:
+        _contents[data] = (splits, fingerprint_splits(splits))
+    return {"data": data.model_dump(), "content": _contents[data][1]}
 
 
 def _d_tar(target: Target) -> dict[str, Any]:
@@ -376,13 +389,54 @@ def _prior_samples_task(cell: Cell) -> Task:
     return _task("prior_samples", spec, parents, label, also=(type(attack),), closed=cell.target.files)
 
 
+def experiment_tasks(experiment: Experiment) -> dict[str, Task]:
+    """The tasks of an experiment: the parts of an ensemble, or one."""
+    if isinstance(experiment, Ensemble):
+        return _ensemble_tasks(experiment)
+    if isinstance(experiment, RobustEvaluator):
+        spec = {**experiment.model_dump(exclude={"data"}), **_data_of(experiment.data)}
+        label = f"train a robust {experiment.architecture}"
+        return {"robust": _task("robust", spec, {}, label)}
+    target = experiment.target
+    spec = {
+        **experiment.model_dump(exclude={"target"}),
+        **_data(target),
+        "training": target.training.model_dump(),
+    }
+    parents = {"target": target_task(target)}
+    return {"generated": _task("generated", spec, parents, f"generated training set for {target.size}")}
+
+
+def _ensemble_tasks(ensemble: Ensemble) -> dict[str, Task]:
+    target = ensemble.target
+    labels = load_splits(target.data).target.labels
+    there = len(labels if ensemble.classes is None else labels[labels < ensemble.classes])
+    if target.size > there:
+        raise UserError(
+            f"memorization of {target.size} images: the target split has only {there} of these classes"
+        )
+    fields = target.model_dump(include={"size", "architecture", "width", "training", "seed"})
+    spec = {
+        **fields,
+        **_data_of(target.data),
+        **ensemble.model_dump(include={"classes", "design", "flipped"}),
+    }
+    spec["ratio"] = ensemble.ratio if ensemble.design == "subsampled" else None
+    made = {}
+    for part in ensemble.parts():
+        last = part["first"] + part["count"]
+        label = f"models {part['first'] + 1} to {last} of {ensemble.total} on {target.size}"
+        made[f"part_{part['first']:06d}"] = _task("ensemble", {**spec, **part}, {}, label)
+    return made
+
+
 def _features_task(cell: Cell, split: str) -> Task:
     spec = {**_d_tar(cell.target), "split": split, "extractor": cell.extractor}
     return _task("features", spec, {}, f"features of {split}")
 
 
 def run(
-    cells: Iterable[Cell],
+    cells: Iterable[Cell | Experiment],
     *,
     store: Store | None = None,
     workers: int = 2,
@@ -456,6 +510,9 @@ _ORDER = {
     "update": 0,
     "gradients": 0,
     "surrogate": 1,
+    "generated": 1,
+    "ensemble": 1,
+    "robust": 1,
     "prepared": 1,
     "prior_samples": 2,
     "reconstruction": 2,

@@ -16,8 +16,12 @@ from torch import Tensor
 from drlib import models, pool
 from drlib.data import DataSpec, Split, Splits, load_splits, overlaps, target_subset
 from drlib.errors import UserError
+from drlib.experiments.ensemble import train_part
+from drlib.experiments.generated_set import generate
+from drlib.experiments.robust import train_robust
 from drlib.metrics.features import extract, metric_name
 from drlib.metrics.frechet import frechet_distance
+from drlib.metrics.frechet_uncertainty import frechet_floor, frechet_interval
 from drlib.metrics.leakage import resplit_gaps
 from drlib.metrics.sample import sample_distance
 from drlib.metrics.ssim import ssim_matrix
@@ -392,7 +396,11 @@ def _frechet(
     parents: dict[str, Artifact],
     data: dict[str, Any],
 ) -> None:
-    """Frechet distance on every side; features of D_tar and of the holdout come from their own task."""
+    """Frechet distance on every side; features of D_tar and of the holdout come from their own task.
+
+    ``floor``: the distance between two parts of the real images, target and holdout together, at n
+    reconstructions or as many as there are (``floor_n``).
+    """
     name, equal = metric_name(spec["extractor"]), spec["equal_size"]
     features = extract(sides[""][0].images, spec["extractor"]).values
     target = parents["features_target"].tensors["features"]
@@ -408,6 +416,12 @@ def _frechet(
         prefix = f"{name}.{side}." if side else f"{name}."
         data[prefix + "distance"] = float(distance) if distance.reason is None else None
         data[prefix + "reason"] = distance.reason
+    real = torch.cat([target, holdout])
+    floor = frechet_floor(real, n=min(len(features), len(real) // 2))
+    data[f"{name}.floor"] = float(floor) if floor.reason is None else None
+    data[f"{name}.floor_n"] = floor.n
+    known = data[f"{name}.reason"] is None
+    data[f"{name}.standard_error"] = frechet_interval(features, target).standard_error if known else None
 
 
 PRODUCERS = {
@@ -419,6 +433,9 @@ PRODUCERS = {
     "control": make_control,
     "features": extract_features,
     "score": score,
+    "ensemble": train_part,
+    "robust": train_robust,
+    "generated": generate,
 }
 
 

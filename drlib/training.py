@@ -166,6 +166,27 @@ def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
     return torch.cat(parts)
 
 
+def penultimate(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
+    """What the last linear layer reads (n, d) for images (n, c, h, w), on the CPU, in eval mode.
+
+    These are the features in which an evaluation network measures distance. Raises ``UserError`` for a model
+    without such a layer.
+    """
+    import torch
+    from torch import nn
+
+    last = [layer for layer in model.modules() if isinstance(layer, nn.Linear)][-1:]
+    if not last:
+        raise UserError("the model has no linear layer, so it has no features to measure distance in")
+    seen: list[Tensor] = []
+    hook = last[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0].flatten(1).cpu()))
+    try:
+        predict(model, images, batch_size)
+    finally:
+        hook.remove()
+    return torch.cat(seen)
+
+
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 512) -> float:
     """Share of images whose most probable class is their label; NaN when there are no images."""
     if len(images) != len(labels):

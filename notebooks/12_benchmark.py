@@ -32,7 +32,9 @@ import torch
 from IPython.display import Markdown, display
 
 from drlib import convergence, data, plots, published, report, results, sections, study
+from drlib.errors import UserError
 from drlib.metrics import near_duplicates
+from drlib.metrics.memorization import model_score
 
 # %% tags=["parameters"]
 profile: str = "laptop"  # the profile that supplies whatever is not set here (training, hyperparameters)
@@ -135,8 +137,9 @@ for part, group in enumerate((shown[:half], shown[half:]), start=1):
 # %% [markdown]
 # ## The shape of Table 2
 #
-# In brackets the coverage $\alpha$ of Definition 4.2, as the paper prints it. Memorization
-# is not computed yet: its chapter comes later, and an empty row would hide that. An attack with ‡ still moves with more steps
+# In brackets the coverage $\alpha$ of Definition 4.2, as the paper prints it. Memorization is measured in
+# {doc}`a chapter of its own </notebooks/17_memorization>`, on the same images; its row says what $k$, the number
+# of images per class, is at each size, since it depends on that. An attack with ‡ still moves with more steps
 # ({numref}`tab-converged`): no conclusion may rest on its row.
 
 # %% tags=["hide-input"]
@@ -151,7 +154,9 @@ marked = {
 def entry(row: pd.Series) -> str:
     if math.isnan(row.value):
         return "NaN"
-    text = f"{row.value:.1f}" if row.metric == frechet else f"{row.value:.3f}"
+    if row.metric == frechet:
+        return f"{row.value:.1f} (floor {row.value_floor:.1f})"
+    text = f"{row.value:.3f}"
     return text if math.isnan(row.coverage) else f"{text} ({row.coverage_percent:.0f} %)"
 
 
@@ -175,8 +180,20 @@ def wide_table(kind: str) -> pd.DataFrame:
     )
 
 
-unknown = pd.DataFrame(
-    [{"attack": "Memorization", "metric": "", **{f"{size}": "NaN: not yet" for size in sizes}}]
+def memorization_of(size: int) -> str:
+    """The memorization of the first seed's target (equation 2) ± its standard error, if it was measured."""
+    try:
+        told = results.ensemble(p.ensembles()[size])
+    except (KeyError, UserError):
+        return "NaN: run `drlib run memorization`"
+    score = model_score(told["inside"], told["probability"])
+    report.value(f"memorization_{size}", score.value)
+    k = size / len(told["labels"].unique())
+    return f"{score.value:.3f} ± {score.standard_error:.3f} (k = {k:g})"
+
+
+memorized = pd.DataFrame(
+    [{"attack": "Memorization", "metric": "", **{f"{size}": memorization_of(size) for size in sizes}}]
 )
 ten = wide_table("attack")
 ten["attack"] = ten.attack.map(lambda title: marked.get(title, title))
@@ -197,9 +214,9 @@ own = {
 networks = "".join(f" {title}: on {architecture}." for title, architecture in own.items())
 doubtful = " ?: convergence is not known, run `drlib run attacks`." if None in moving.values() else ""
 report.table(
-    pd.concat([unknown, ten]),
+    pd.concat([memorized, ten]),
     id="table-2-shape",
-    caption=f"The shape of Table 2 ({p.dataset}, {p.architecture}): mean over {p.repeats} seed(s), coverage in brackets. For {frechet} and MSE lower is closer; for SSIM and PSNR higher.{other_network} Only *SSIM, all classes*, where every image is matched among all, compares attacks with and without labels.{ruler}{networks} ‡: still moves with more steps.{doubtful}",
+    caption=f"The shape of Table 2 ({p.dataset}, {p.architecture}): mean over {p.repeats} seed(s), coverage in brackets. For {frechet} and MSE lower is closer; for SSIM and PSNR higher. *floor*: {frechet} between two parts of the real images at that n, which no attack can be expected to fall below.{other_network} Only *SSIM, all classes*, where every image is matched among all, compares attacks with and without labels.{ruler}{networks} ‡: still moves with more steps.{doubtful}",
     provenance=made_by,
 )
 refused = {

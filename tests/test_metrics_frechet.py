@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drlib.metrics import FrechetDistance, frechet_distance
+from drlib.metrics import FrechetDistance, frechet, frechet_distance
 
 # pytorch-fid 0.3.0 calls scipy.linalg.sqrtm in a way that SciPy has announced to remove
 uses_sqrtm = pytest.mark.filterwarnings("ignore:The `disp` argument is deprecated:DeprecationWarning")
@@ -83,6 +83,18 @@ def test_identical_sets_and_pure_shift(sizes, seed):
 def test_identical_sets_with_large_offset(n):
     a = 100 + features(n, 50)
     assert frechet_distance(a, a) <= 1e-9 * float(a.var(0).sum())
+
+
+def test_the_fast_route_of_many_dimensions_gives_the_same():
+    a, b = features(700, 512), features(600, 512, seed=1, scale=1.2) + 0.1
+    scaled = [x / (len(x) - 1) ** 0.5 for x in (a - a.mean(0), b - b.mean(0))]
+    exact = torch.linalg.svdvals(scaled[0] @ scaled[1].T).sum()
+    assert frechet._trace_of_root(*scaled) == pytest.approx(float(exact), rel=1e-9)
+    assert frechet_distance(a, a) <= 1e-8 * float(a.var(0).sum())
+    dead = a.clone()
+    dead[:, :3] = 0  # not of full rank: the other route
+    assert frechet._cholesky(dead) is None
+    assert frechet_distance(dead, dead) <= 1e-9 * float(dead.var(0).sum())
 
 
 def test_closed_form_for_diagonal_covariances():

@@ -157,7 +157,9 @@ def test_the_best_checkpoint_of_the_best_restart_is_returned():
 
 
 @pytest.mark.slow
-def test_it_beats_the_unoptimized_samples_of_its_own_prior():
+@pytest.mark.parametrize("prior_steps", [100, LAPTOP["prior_steps"]])
+def test_it_beats_the_unoptimized_samples_of_its_own_prior(prior_steps):
+    """By a tenth at least, unless the samples are at the ceiling already, as the laptop profile's are."""
     splits = load_splits(DataSpec())
     target = target_subset(splits, 100)
     model = models.build("convnet", shape=(1, 16, 16), num_classes=5, generator_seed=0)
@@ -165,7 +167,7 @@ def test_it_beats_the_unoptimized_samples_of_its_own_prior():
     evaluator = models.build("lenet", shape=(1, 16, 16), num_classes=5, generator_seed=1)
     training.train(evaluator, splits.target.images, splits.target.labels, training.TrainSpec(), seed=1)
     white_box = WhiteBox(model, TargetSpec.of(model, "convnet", (1, 16, 16), 5))
-    attack = attacks.create("plgmi", LAPTOP)
+    attack = attacks.create("plgmi", {**LAPTOP, "prior_steps": prior_steps})
     prior = prepared(attack, white_box, Auxiliary(splits.auxiliary.images))
     labels = balanced_labels(100, 5)
 
@@ -184,7 +186,8 @@ def test_it_beats_the_unoptimized_samples_of_its_own_prior():
         progress=testing.silent,
     )
     after = judged(made.images)
-    assert after[0] > before[0] + 0.1 and after[1] > before[1] + 0.1, (before, after)
+    for low, high in zip(before, after, strict=True):
+        assert high > low + 0.1 or high >= low >= 0.99, (before, after)
 
 
 def test_max_margin_is_the_largest_other_logit_minus_the_wanted():

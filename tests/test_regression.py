@@ -17,9 +17,24 @@ from smoke_book import smoke_book
 
 ROOT = Path(__file__).resolve().parents[1]
 
-ABSOLUTE = {"ssim": 0.04, "gap": 0.02, "best_gap": 0.02, "best_gap_p": 0.25, "coverage": 0.12, "added": 0.2}
+ABSOLUTE = {
+    "ssim": 0.04,
+    "gap": 0.02,
+    "best_gap": 0.02,
+    "best_gap_p": 0.25,
+    "coverage": 0.12,
+    "added": 0.2,
+    "who": 0.02,
+    "accuracy_train": 0.12,
+    "confident": 0.25,
+    "audit": 1e-9,
+    "agreement": 0.2,
+    "memorization": 0.06,
+    "trustworthiness": 0.03,
+    "tsne": 0.25,
+}
 RELATIVE = {"fd": 0.01, "frechet": 0.08}
-EXACT = {"near_duplicates", "gaps_tested", "settings_scaled"}
+EXACT = {"near_duplicates", "gaps_tested", "leaked_gaps_tested", "settings_scaled"}
 LOOSE = {
     "gaps_found": 2.0,
     "same_direction": 6.0,
@@ -28,6 +43,9 @@ LOOSE = {
     "directions_vanished": 8.0,
     "still_moving": 5.0,
     "psnr_batch_one": 25.0,
+    "order_swaps": 15.0,
+    "combined_zero": 5.0,
+    "leaked_gaps_found": 2.0,
 }
 
 

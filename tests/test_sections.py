@@ -32,13 +32,19 @@ def test_profiles_and_sections_name_the_same_sections(profile):
 
 def test_sections_say_what_they_regenerate():
     made = {item for section in sections.SECTIONS.values() for item in section.regenerates}
-    assert made == {"Table 1", "Table 2", "Figure 1"}
+    figures = {f"Figure {number}" for number in (1, 2, 7, 8, 9, 10, 11, 12)}
+    assert made == {"Table 1", "Table 2", *figures}
     assert [section.notebook for section in sections.SECTIONS.values()] == [
         "00_ten_minutes",
         "01_taxonomy",
         "02_metrics",
         "03_attacks",
+        "04_leaked",
+        "05_accuracy",
+        "06_relations",
         "12_benchmark",
+        "13_tsne",
+        "17_memorization",
     ]
 
 
@@ -257,7 +263,20 @@ def test_where_convergence_was_not_looked_at_the_benchmark_says_so_and_runs():
     """The README's faces: fewer of them than the section on the attacks has target images."""
     faces = {"dataset": "lfw_subset", "target_sizes": [20, 80]}
     parameters = sections.parameters("benchmark", "laptop", faces)
-    assert parameters.cells() and parameters.reads() == []
+    assert parameters.cells() and parameters.convergence() == {}
+    assert parameters.reads() == list(parameters.ensembles().values())
+    assert set(parameters.ensembles()) == {20, 80}
+
+
+def test_a_size_too_small_for_an_ensemble_has_none():
+    assert set(sections.parameters("benchmark", "smoke", {"target_sizes": [2, 50]}).ensembles()) == {50}
+
+
+def test_memorization_is_measured_of_the_targets_that_the_benchmark_attacks():
+    benchmark, own = (sections.parameters(slug, "laptop") for slug in ("benchmark", "memorization"))
+    for size, ensemble in benchmark.ensembles().items():
+        assert ensemble == own.ensembles()[f"n{size}"]
+        assert ensemble.target == benchmark.target(size, benchmark.seed)
 
 
 def test_noise_and_the_holdout_stand_beside_reconstructions_from_gradients():

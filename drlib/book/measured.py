@@ -26,13 +26,24 @@ def _table(name: str, caption: str, header: list[str], rows: list[list[str]], ma
 
 def _speed(results: dict[str, Any]) -> str:
     rows = []
-    if frechet := results.get("frechet"):
+    frechet = results.get("frechet", {"sizes": []})
+    for row in frechet["sizes"]:
         rows.append(
             [
-                f"Frechet distance, d = {frechet['d']:,}, n = {frechet['n']}",
+                f"Frechet distance, d = {frechet['d']:,}, n = {row['n']:,}",
                 "pytorch-fid",
-                f"{frechet['ratio']:,.0f}x",
-                f"{frechet['relative_difference']:.0e} relative",
+                f"{row['ratio']:,.3g}x",
+                f"{row['relative_difference']:.0e} relative",
+            ]
+        )
+    ensemble = results.get("memorization", {"networks": {}})
+    for name, row in ensemble["networks"].items():
+        rows.append(
+            [
+                f"{ensemble['models']} models for memorization, {name}",
+                "one after another",
+                f"{row['ratio']:.1f}x",
+                f"{row['mean_difference']:.0e} in a probability, on average",
             ]
         )
     mi_face = results.get("mi_face", {"architectures": {}})

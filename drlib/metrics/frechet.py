@@ -37,8 +37,8 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> FrechetDistance:
 
     With centered features A (n, d) and B (m, d), and unbiased covariances S = A^T A / (n - 1), the last trace
     is the sum of the singular values of A B^T / sqrt((n - 1)(m - 1)). A set with more samples than dimensions
-    is first replaced by the triangular factor of its QR decomposition, which has the same covariance, so the
-    product is never larger than (min(n, d), min(m, d)). There is no matrix square root: nothing complex, no
+    is first replaced by a triangular factor, which has the same covariance, so the product is never larger
+    than (min(n, d), min(m, d)). There is no matrix square root: nothing complex, no
     rounding of eigenvalues near 0, and identical sets give 0.
 
     Args:
@@ -50,7 +50,7 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> FrechetDistance:
     Raises:
         UserError: (a ValueError) wrong shape, different d, no samples, NaN or infinite features.
     """
-    a, b = _check("features_a", features_a), _check("features_b", features_b)
+    a, b = check_features("features_a", features_a), check_features("features_b", features_b)
     if a.shape[1] != b.shape[1]:
         raise UserError(f"features differ in dimension: {a.shape[1]} and {b.shape[1]}")
     n, m = len(a), len(b)
@@ -60,9 +60,36 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> FrechetDistance:
     mean_a, mean_b = a.mean(0), b.mean(0)
     a, b = (a - mean_a) / (n - 1) ** 0.5, (b - mean_b) / (m - 1) ** 0.5
     traces = a.square().sum() + b.square().sum()
-    cross = torch.linalg.svdvals(_factor(a) @ _factor(b).T).sum()
+    cross = _trace_of_root(a, b)
     value = (mean_a - mean_b).square().sum() + traces - 2 * cross
     return FrechetDistance(max(0.0, float(value)), None, n, m)  # below 0 only by rounding
+
+
+_LARGE = 512
+"""Dimensions from which on the fast route pays; below, the most accurate one takes milliseconds."""
+
+
+def _trace_of_root(a: Tensor, b: Tensor) -> Tensor:
+    """tr (S_a S_b)^(1/2) with S = A^T A: the sum of the singular values of A B^T.
+
+    With more samples than dimensions in both sets, and many dimensions, by Cholesky factors and symmetric
+    eigenvalues, which take a third of the time of triangular factors and singular values. That squares the
+    condition number, so it is done only where Cholesky finds both covariances of full rank.
+    """
+    d = a.shape[1]
+    if min(len(a), len(b)) > d >= _LARGE:
+        left, right = _cholesky(a), _cholesky(b)
+        if left is not None and right is not None:
+            product = left @ right.T
+            return torch.linalg.eigvalsh(product @ product.T).clamp(min=0).sqrt().sum()
+    return torch.linalg.svdvals(_factor(a) @ _factor(b).T).sum()
+
+
+def _cholesky(centered: Tensor) -> Tensor | None:
+    """R upper triangular with R^T R = centered^T centered, or None if that is nearly singular."""
+    factor, failed = torch.linalg.cholesky_ex(centered.T @ centered, upper=True)
+    pivots = factor.diagonal()
+    return None if failed or pivots.min() < 1e-5 * pivots.max() else factor
 
 
 def _factor(centered: Tensor) -> Tensor:
@@ -70,7 +97,8 @@ def _factor(centered: Tensor) -> Tensor:
     return centered if len(centered) <= centered.shape[1] else torch.linalg.qr(centered, mode="r").R
 
 
-def _check(name: str, features: object) -> Tensor:
+def check_features(name: str, features: object) -> Tensor:
+    """Features (n, d) as float64. Raises ``UserError`` for another shape, no samples, NaN or infinity."""
     if isinstance(features, np.ndarray):
         features = torch.from_numpy(features)
     if not isinstance(features, Tensor):
