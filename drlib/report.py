@@ -118,15 +118,14 @@ def interval(low: float, high: float, how: str = "+.3f") -> str:
     return "NaN" if math.isnan(low) or math.isnan(high) else f"{low:{how}} to {high:{how}}"
 
 
-def value(name: str, number: float) -> float:
-    """Save one number under ``name`` for the prose of the book and the regression tests, and return it."""
+def value(name: str, number: float) -> None:
+    """Save one number under ``name`` for the regression tests; a cell that ends with it shows nothing."""
     _check(name.replace("_", "-"), "value")
     try:
         number + 0.0
     except TypeError:
         raise UserError(f"value '{name}' must be a number, not {type(number).__name__}") from None
     _update_values("values", name, float(number))
-    return number
 
 
 def state(item: str, state: str, reason: str = "") -> None:

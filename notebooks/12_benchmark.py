@@ -12,7 +12,7 @@
 # :::{admonition} This chapter
 # :class: tip
 # **Needs** {doc}`what the adversary knows </notebooks/01_taxonomy>`,
-# {doc}`when a reconstruction is good </notebooks/02_metrics>` and {doc}`the attacks </notebooks/03_attacks>`. \
+# {doc}`when a reconstruction is good </notebooks/02_metrics>` and {doc}`the attacks </notebooks/06_attacks>`. \
 # **Gives** the shape of Table 2 and Figure 1 of the paper with all ten attacks, with the controls, floors and
 # intervals that the paper's tables lack, and published numbers beside reproduced ones. \
 # **Minutes** 20 to read, 9 to run.

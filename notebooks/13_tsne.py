@@ -11,7 +11,7 @@
 #
 # :::{admonition} This chapter
 # :class: tip
-# **Needs** {doc}`when a reconstruction is good </notebooks/02_metrics>` and {doc}`the attacks </notebooks/03_attacks>`. \
+# **Needs** {doc}`when a reconstruction is good </notebooks/02_metrics>` and {doc}`the attacks </notebooks/06_attacks>`. \
 # **Gives** the shape of Figures 8 to 10 of the paper, with the controls by which "overlap" can be judged, and with
 # numbers beside the pictures; and what such a picture cannot show. \
 # **Minutes** 15 to read, 3 to run.
@@ -406,7 +406,7 @@ same_as = [name for name, value in known.items() if value >= low]
 Markdown(
     f"""- **Overlap.** In the original space {len(same_as)} of {len(known)} attacks ({", ".join(same_as) or "none"}) are as mixed with D_tar as random halves of it can be ({low:.2f} to {high:.2f} in 20 cuts). The holdout has {signed(holdout, ".2f")}.
 - **Kind, not leak.** An attack in the middle of D_tar and the holdout in the middle of D_tar look the same. A mixing clearly *above* that of random halves would be a sign of twins; {len(twins)} of {len(known)} attacks have one ({", ".join(twins) or "none"}).
-  The question itself is answered by the {{doc}}`leakage gap </notebooks/04_leaked>`.
+  The question itself is answered by the {{doc}}`leakage gap </notebooks/03_leaked>`.
 - **Not shown here:** faces, objects or handwriting of the paper's data sets (Figures 8 to 10); only the shape of these figures."""
 )
 

@@ -714,7 +714,7 @@ def test_a_table_shows_rounded_and_saves_exact_numbers(shown: list[dict], tmp_pa
 
 
 def test_values_and_states_are_saved(shown: list[dict], tmp_path: Path) -> None:
-    assert report.value("gap_ssim", 0.5) == 0.5
+    report.value("gap_ssim", 0.5)
     report.state("Table 3", "needs key", "no key of the judge")
     saved = json.loads((tmp_path / "values.json").read_text())
     assert saved["values"] == {"gap_ssim": 0.5}
