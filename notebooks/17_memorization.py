@@ -431,11 +431,11 @@ attacks_only = joined[~joined.attack.isin([results.title(c) for c in cells if c.
 controls_only = joined[~joined.attack.isin(attacks_only.attack)]
 low = controls_only["rank correlation"].min() if len(controls_only) else math.nan
 high = controls_only["rank correlation"].max() if len(controls_only) else math.nan
-beyond = attacks_only[attacks_only["rank correlation"] > high]
+beyond = attacks_only[(attacks_only["rank correlation"] > high) & (attacks_only.p < 0.05)]
 Markdown(
     f"""**What was measured here** (one data set, {size} images, one seed). Of {len(attacks_only)} attacks, {int((attacks_only["rank correlation"] < 0).sum())} are *farther* from memorized images than from others
 and {int((attacks_only["rank correlation"] > 0).sum())} closer. The controls, which know nothing of this model's training images, lie between {low:+.2f} and {high:+.2f}: odd images are far from
-everything, and odd images are the ones that are memorized. Above all controls: {", ".join(beyond.attack) or "no attack"}. So a plain correlation across images (or across models)
+everything, and odd images are the ones that are memorized. Above all controls and with *p* below .05: {", ".join(beyond.attack) or "no attack"}. So a plain correlation across images (or across models)
 is no evidence that memorization makes images leak; the comparison with a control is."""
 )
 
