@@ -35,9 +35,29 @@ def test_the_committed_results_reach_the_numbers_that_the_project_promises():
     networks = json.loads((RESULTS / "memorization.json").read_text())["networks"]
     assert networks["mlp"]["ratio"] >= 2.5 and networks["cnn"]["ratio"] >= 1.8
     assert min(row["ratio"] for row in networks.values()) >= 1
+    search = json.loads((RESULTS / "metrics.json").read_text())
+    gray, color = (each["ratios"] for each in search["ssim"])
+    assert gray["drlib / scikit-image"]["2_threads"] >= 500
+    assert gray["drlib / pytorch-msssim"]["2_threads"] >= 15
+    assert color["drlib / scikit-image"]["2_threads"] >= 70
+    assert color["drlib / separable convolution"]["2_threads"] >= 10
+    assert color["drlib compiled / scikit-image"]["2_threads"] >= 180
+    assert search["mse"]["ratios"]["drlib / scikit-learn"]["2_threads"] >= 1.5
+    assert search["mse"]["rows"]["drlib"]["wrong_neighbors"] == 0
+    for sizes in search["growth"].values():
+        assert max(row["memory_rise_mb"] for row in sizes.values()) < 100
     mi_face = json.loads((RESULTS / "mi_face.json").read_text())
     assert mi_face["architectures"]["convnet"]["ratio"] >= 5
     jitter = json.loads((RESULTS / "deep_inversion.json").read_text())
     assert len(jitter["seeds"]) == 5
     for name in ("DeepInversion, jitter 1 - MI-Face", "DeepInversion, jitter 1 - DeepInversion, jitter 0"):
         assert jitter["differences"][name]["low"] > 0
+
+
+def test_the_search_is_shown_with_its_growth_and_its_projection(tmp_path):
+    result = json.loads((RESULTS / "metrics.json").read_text())
+    result["mse"]["ratios"]["drlib / scikit-learn"]["2_threads"] = 12.3
+    (tmp_path / "metrics.json").write_text(json.dumps(result))
+    text = measured.listing(tmp_path)
+    assert "| scikit-learn | 12.3x |" in text and "tab-search-growth" in text
+    assert "Computed, not measured" in text and "20,000 x 20,000" in text

@@ -12,7 +12,8 @@ def listing(folder: Path) -> str:
     results = {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
     }
-    parts = [_speed(results), _attacks(results)]
+    metrics = results.pop("metrics", None)
+    parts = [_speed(results), *(_metrics(metrics) if metrics else []), _attacks(results)]
     parts += [_jitter(results[name]) for name in sorted(results) if name.startswith("deep_inversion")]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -80,6 +81,52 @@ def _speed(results: dict[str, Any]) -> str:
     made = "Made by `make bench` · CPU seconds of one thread, both sides in one run · " + _conditions(results)
     caption = "How many times faster than what one would use instead, and how far the results differ"
     return _table("speed", caption, ["what", "against", "faster", "difference"], rows, made)
+
+
+def _metrics(result: dict[str, Any]) -> list[str]:
+    """Nearest-neighbor search: speed, growth, and what it would take on a GPU."""
+    rows = []
+    for found in [*result["ssim"], result["mse"]]:
+        metric = "MSE" if found is result["mse"] else "SSIM"
+        what = f"{metric}, {' x '.join(map(str, found['shape']))}, {found['n']:,} x {found['m']:,}"
+        for name, ratio in found["ratios"].items():
+            ours, _, other = name.partition(" / ")
+            which = f"{what}{', compiled' if 'compiled' in ours else ''}"
+            rows.append([which, other, f"{ratio['2_threads']:,.3g}x", f"{ratio['1_threads']:,.3g}x"])
+    header = ["nearest neighbors by", "against", "two threads", "one thread"]
+    used = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    machine = f"{result['processor']}, {result['cores']} cores, median of {result['repeats']}"
+    made = f"Made by `python benchmarks/bench_metrics.py` · {machine} · {used}"
+    caption = "How many times more pairs a second; two threads: wall time, one: CPU time"
+    speed = _table("search-speed", caption, header, rows, made)
+    grown = [
+        [
+            budget.partition("=")[2],
+            n,
+            f"{row['seconds']:.2f}",
+            f"{row['pairs_per_second'] / 1e6:.2f}",
+            f"{row['memory_rise_mb']:.0f}",
+        ]
+        for budget, sizes in result["growth"].items()
+        for n, row in sizes.items()
+    ]
+    header = ["budget, MB", "n = m", "seconds", "million pairs a second", "memory rise, MB"]
+    caption = (
+        "Growth of an SSIM search over n x n images of 28 x 28: time is linear in pairs, memory is bounded"
+    )
+    growth = _table("search-growth", caption, header, grown, made)
+    return [speed, growth, _projected(result["projection"])]
+
+
+def _projected(far: dict[str, Any]) -> str:
+    seconds = far["seconds_at_peak_flops"]["plain"], far["seconds_at_peak_bandwidth_plain"]
+    images = f"{far['n']:,} x {far['m']:,} images of {far['shape'][1]} x {far['shape'][2]} in color"
+    pairs = f"{far['pairs'] / 1e6:.0f} million pairs of {far['flops_per_pair']['plain'] / 1e6:.2f} Mflop"
+    return (
+        f"*Computed, not measured:* {images} in {far['classes']} classes are {pairs} and "
+        f"{far['bytes_per_pair_plain'] / 1e3:.0f} kB each: {min(seconds):.1f} to {max(seconds):.1f} s on a "
+        "GPU with the arithmetic or the memory rate of an H200's data sheet, if it were used to the full."
+    )
 
 
 def _attacks(results: dict[str, Any]) -> str:
