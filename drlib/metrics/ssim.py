@@ -207,13 +207,13 @@ class Kernel:
         if pairs is None:
             on_cpu = like.device.type == "cpu"
             numbers = _CPU_NUMBERS * min(8, torch.get_num_threads()) if on_cpu else _CUDA_NUMBERS
-            pairs = max(1, numbers // (width + 4 * windows))
+            pairs = max(1, numbers // (width + 2 * windows))
         self.rows = min(n, 2 ** (math.isqrt(pairs).bit_length() - 1))
         columns = pairs // self.rows
         self.columns = min(m, columns - columns % 16 if columns > 16 else columns)  # whole vectors
         pairs = self.rows * self.columns
         self.product = torch.empty((width + 1) * pairs, dtype=dtype, device=like.device)
-        self.buffers = [torch.empty(windows * pairs, dtype=dtype, device=like.device) for _ in range(4)]
+        self.buffers = [torch.empty(windows * pairs, dtype=dtype, device=like.device) for _ in range(2)]
 
     def left(self, images: Tensor) -> list[Line]:
         s = self.filter.statistics(images)
@@ -252,21 +252,18 @@ class Kernel:
 
     def _lines(self, left: list[Line], right: list[Line]) -> Tensor:
         """Sum of SSIM over channels and lines: (ow, r, n), until the next call."""
-        (windows, height), r, n = self.horizontal.shape, left[0][0].shape[1], right[0][0].shape[2]
-        product = self.product[: height * r * n].view(height, r, n)
-        cov, luminance, denominator, total = (
-            buffer[: windows * r * n].view(windows, r, n) for buffer in self.buffers
-        )
-        products, covs, first = product.view(height, r * n), cov.view(windows, r * n), product[:-1]
+        (windows, width), r, n = self.horizontal.shape, left[0][0].shape[1], right[0][0].shape[2]
+        product = self.product[: width * r * n].view(width, r, n)
         product[-1] = 1  # for the constant C2
+        pixels, flat, factor = product[:-1], product.view(width, r * n), product[:windows]
+        cov, total = (buffer[: windows * r * n].view(windows, r, n) for buffer in self.buffers)
         total.zero_()
         for x, y in zip(left, right, strict=True):
-            torch.bmm(x[0], y[0], out=first)
-            torch.mm(self.horizontal, products, out=covs)
+            torch.bmm(x[0], y[0], out=pixels)
+            torch.mm(self.horizontal, flat, out=cov.view(windows, r * n))
             cov.baddbmm_(x[1], y[1])  # 2 cov + C2
-            torch.bmm(x[2], y[2], out=luminance)
-            torch.bmm(x[3], y[3], out=denominator)
-            total.addcdiv_(cov.mul_(luminance), denominator)
+            cov.mul_(torch.bmm(x[2], y[2], out=factor))  # in the place of `pixels`, to stay in the cache
+            total.addcdiv_(cov, torch.bmm(x[3], y[3], out=factor))
         return total
 
 

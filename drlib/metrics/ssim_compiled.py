@@ -45,7 +45,7 @@ class CompiledKernel:
         on_cpu = like.device.type == "cpu"
         self.columns = _COLUMNS if on_cpu else _CUDA_COLUMNS
         pairs = (_NUMBERS if on_cpu else _CUDA_NUMBERS) // (like.shape[1] * oh * (like.shape[3] + ow))
-        self.rows = max(1, min(16, pairs // self.columns))
+        self.rows = max(1, min(64, pairs // self.columns))
         self.function = _compiled(
             tuple(self.filter.taps.tolist()), self.rows, *like.shape[1:], dtype, like.device
         )
