@@ -23,6 +23,7 @@ import ctypes
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -48,7 +49,7 @@ from drlib.provenance import Measured
 REPEATS, THREADS = 5, (2, 1)
 GROWTH = (500, 1000, 2000, 4000)
 BUDGETS = (64, 512)
-OUTPUT = Path(__file__).parent / "results" / "metrics.json"
+RESULTS = Path(__file__).parent / "results"
 
 
 def images(n: int, shape: tuple[int, int, int], seed: int) -> Tensor:
@@ -332,8 +333,9 @@ def main() -> None:
         "projection": projection(),
         "versions": versions(),
     }
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
+    RESULTS.mkdir(exist_ok=True)
+    name = "_".join(re.findall(r"[a-z0-9]+", re.sub(r"\(r\)|processor", "", processor().lower())))
+    (RESULTS / f"metrics_{name}.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -137,6 +137,7 @@ def _canonical(node: object) -> object:
     return repr(node)
 
 
+@cache
 def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
@@ -175,7 +176,9 @@ def _resolve(module: str, symbol: str, folders: tuple[str, ...]) -> Iterator[Sym
         yield from _resolve(*_module(module).imports[symbol], folders)
 
 
-def _references(module: str, symbol: str, folders: tuple[str, ...]) -> Iterator[Symbol]:
+@cache
+def _names(module: str, symbol: str) -> tuple[tuple[str, str, str], ...]:
+    """What a symbol's statements name, imported or not: (module, symbol, attribute that is taken of it)."""
     source = _module(module)
     children = [child for node in source.symbols[symbol] for child in ast.walk(node)]
     local = dict(_imports([child for child in children if isinstance(child, ast.stmt)], source.package))
@@ -185,18 +188,25 @@ def _references(module: str, symbol: str, folders: tuple[str, ...]) -> Iterator[
         for child in children
         if isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name)
     }
+    found = {}
     for child in children:
-        if not isinstance(child, ast.Name):
-            continue
-        if child.id in imports:
-            target, name = imports[child.id]
-            if name and _is_module(f"{target}.{name}") and child in attributes:
-                target, name = f"{target}.{name}", attributes[child]
-            elif not name and child in attributes:
-                name = attributes[child]
-            yield from _resolve(target, name, folders)
-        elif child.id in source.symbols:
-            yield module, child.id
+        if isinstance(child, ast.Name) and child.id in imports:
+            found[(*imports[child.id], attributes.get(child, ""))] = None
+        elif isinstance(child, ast.Name) and child.id in source.symbols:
+            found[module, child.id, ""] = None
+    return tuple(found)
+
+
+def _references(module: str, symbol: str, folders: tuple[str, ...]) -> Iterator[Symbol]:
+    for target, name, attribute in _names(module, symbol):
+        if target == module and name in _module(module).symbols:
+            yield module, name
+        elif (
+            _folder(target) in folders
+        ):  # to look into a library's package would import it, which takes seconds
+            if name and attribute and _is_module(f"{target}.{name}"):
+                target, name = f"{target}.{name}", attribute
+            yield from _resolve(target, name or attribute, folders)
 
 
 def fingerprint(*functions: Callable | type) -> dict[str, str]:

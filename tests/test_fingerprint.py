@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import subprocess
 import sys
 
 import pytest
@@ -23,6 +24,13 @@ SOURCES = {
 }
 
 
+def forget() -> None:
+    """Empty every cache of the module: the sources have changed."""
+    for value in vars(fp).values():
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A function that writes the package, one module changed, and fingerprints ``pkg.main.Attack``."""
@@ -36,9 +44,7 @@ def package(tmp_path, monkeypatch):
         for name in [name for name in sys.modules if name.split(".")[0] == "pkg"]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        fp._module.cache_clear()
-        fp._digest.cache_clear()
-        fp._folder.cache_clear()
+        forget()
         return fp.fingerprint(importlib.import_module("pkg.main").Attack)
 
     return measure
@@ -125,8 +131,7 @@ def test_a_helper_file_beside_an_outside_attack_matters(tmp_path, monkeypatch):
     digests = []
     for number in (1, 2):
         (tmp_path / "outside_helper.py").write_text(f"def paint():\n    return {number}\n")
-        for cached in (fp._module, fp._digest, fp._folder):
-            cached.cache_clear()
+        forget()
         importlib.invalidate_caches()
         digests.append(fp.fingerprint(importlib.import_module("outside_attack").run))
     assert "outside_helper.paint" in digests[0] and digests[0] != digests[1]
@@ -156,3 +161,14 @@ def test_a_reconstructions_code_does_not_depend_on_other_attacks():
 
     symbols = fp.fingerprint(attacker.reconstruct, attacks.get("mi_face"))
     assert not [symbol for symbol in symbols if "deep_dream" in symbol or "deep_inversion" in symbol]
+
+
+def test_planning_imports_no_library_that_it_does_not_run():
+    """torchvision takes seconds to import; a notebook that only reads results must not wait for it."""
+    code = (
+        "import sys; from drlib import sections, study;"
+        "[study.plan(cell) for cell in sections.parameters('attacks', 'smoke').cells()];"
+        "print('torchvision' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

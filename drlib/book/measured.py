@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+GROWTH = "search-growth.png"
+"""The figure beside the results, made by ``benchmarks/plot_growth.py``."""
+
 
 def listing(folder: Path) -> str:
     """The generated part of the page *Measurements*; ``folder`` holds the benchmarks' results."""
     results = {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
     }
-    metrics = results.pop("metrics", None)
+    metrics = [results.pop(name) for name in list(results) if name.startswith("metrics_")]
     parts = [_speed(results), *(_metrics(metrics) if metrics else []), _attacks(results)]
     parts += [_jitter(results[name]) for name in sorted(results) if name.startswith("deep_inversion")]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -83,39 +86,57 @@ def _speed(results: dict[str, Any]) -> str:
     return _table("speed", caption, ["what", "against", "faster", "difference"], rows, made)
 
 
-def _metrics(result: dict[str, Any]) -> list[str]:
-    """Nearest-neighbor search: speed, growth, and what it would take on a GPU."""
-    rows = []
-    for found in [*result["ssim"], result["mse"]]:
-        metric = "MSE" if found is result["mse"] else "SSIM"
-        what = f"{metric}, {' x '.join(map(str, found['shape']))}, {found['n']:,} x {found['m']:,}"
-        for name, ratio in found["ratios"].items():
-            ours, _, other = name.partition(" / ")
-            which = f"{what}{', compiled' if 'compiled' in ours else ''}"
-            rows.append([which, other, f"{ratio['2_threads']:,.3g}x", f"{ratio['1_threads']:,.3g}x"])
-    header = ["nearest neighbors by", "against", "two threads", "one thread"]
-    used = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    machine = f"{result['processor']}, {result['cores']} cores, median of {result['repeats']}"
-    made = f"Made by `python benchmarks/bench_metrics.py` · {machine} · {used}"
-    caption = "How many times more pairs a second; two threads: wall time, one: CPU time"
-    speed = _table("search-speed", caption, header, rows, made)
-    grown = [
+def _metrics(machines: list[dict[str, Any]]) -> list[str]:
+    """Nearest-neighbor search: speed on each machine, growth, and what it would take on a GPU."""
+    threads = {"2_threads": "two threads", "1_threads": "one thread"}
+    rows: dict[tuple[str, str], list[str]] = {}
+    for result in machines:
+        for found in [*result["ssim"], result["mse"]]:
+            metric = "MSE" if found is result["mse"] else "SSIM"
+            what = f"{metric}, {' x '.join(map(str, found['shape']))}, {found['n']:,} x {found['m']:,}"
+            for name, ratio in found["ratios"].items():
+                ours, _, other = name.partition(" / ")
+                which = f"{what}{', compiled' if 'compiled' in ours else ''}"
+                rows.setdefault((which, other), []).extend(f"{ratio[key]:,.3g}x" for key in threads)
+    made = " · ".join(
         [
-            budget.partition("=")[2],
-            n,
-            f"{row['seconds']:.2f}",
-            f"{row['pairs_per_second'] / 1e6:.2f}",
-            f"{row['memory_rise_mb']:.0f}",
+            "Made by `python benchmarks/bench_metrics.py`",
+            *(f"{each['processor']}, {each['cores']} cores" for each in machines),
+            f"median of {machines[0]['repeats']}",
+            *sorted(
+                {", ".join(f"{name} {version}" for name, version in m["versions"].items()) for m in machines}
+            ),
         ]
-        for budget, sizes in result["growth"].items()
-        for n, row in sizes.items()
-    ]
-    header = ["budget, MB", "n = m", "seconds", "million pairs a second", "memory rise, MB"]
-    caption = (
-        "Growth of an SSIM search over n x n images of 28 x 28: time is linear in pairs, memory is bounded"
     )
-    growth = _table("search-growth", caption, header, grown, made)
-    return [speed, growth, _projected(result["projection"])]
+    header = ["nearest neighbors by", "against"]
+    header += [f"{result['processor']}, {words}" for result in machines for words in threads.values()]
+    caption = "How many times more pairs a second; two threads: wall time, one: CPU time"
+    speed = _table("search-speed", caption, header, [[*key, *found] for key, found in rows.items()], made)
+    return [speed, _growth(machines, made), _projected(machines[0]["projection"])]
+
+
+def _growth(machines: list[dict[str, Any]], made: str) -> str:
+    """The figure, drawn beforehand: these pages are also built where there is no Matplotlib."""
+    told = []
+    for result in machines:
+        for budget, sizes in result["growth"].items():
+            small, *_, large = sizes
+            pairs = (int(large) / int(small)) ** 2
+            told.append(
+                f"{result['processor']}, {budget.partition('=')[2]} MB: {int(large):,} x {int(large):,} take "
+                f"{sizes[large]['seconds'] / sizes[small]['seconds']:.0f} times as long as {small} x {small} "
+                f"({pairs:.0f} times the pairs), memory rises by "
+                f"{max(row['memory_rise_mb'] for row in sizes.values()):.0f} MB at most"
+            )
+    caption = (
+        "Growth of an SSIM search over n x n images of 28 x 28 with a budget of 64 or 512 MB: time grows "
+        f"with the number of pairs, memory stays below the budget. {'; '.join(told)}."
+    )
+    alt = f"Two line plots against n: seconds, and rise of memory. {'; '.join(told)}."
+    return (
+        f"````{{figure}} /figures/{GROWTH}\n:name: fig-search-growth\n:alt: {alt}\n\n{caption}\n````\n\n"
+        f"```{{container}} provenance\n{made}\n```"
+    )
 
 
 def _projected(far: dict[str, Any]) -> str:

@@ -67,9 +67,10 @@ def stage(book: Book, notebooks: Mapping[str, Any], *, notice: str = "", runs: M
     generated.mkdir()
     (generated / "chapters.md").write_text(_cards(book), encoding="utf-8")
     (generated / "tables_figures.md").write_text(paper_items.listing(book.chapters, runs), encoding="utf-8")
-    (generated / "measurements.md").write_text(
-        measured.listing(book.root / "benchmarks" / "results"), encoding="utf-8"
-    )
+    results = book.root / "benchmarks" / "results"
+    (generated / "measurements.md").write_text(measured.listing(results), encoding="utf-8")
+    for picture in results.glob("*.png"):
+        shutil.copyfile(picture, staged / "figures" / picture.name)
     _write_toc(book, staged)
     _write_config(book, staged, notice, runs)
     return staged
