@@ -5,7 +5,8 @@
 Two threads and wall seconds, then one thread and CPU seconds, which other work on the machine disturbs less;
 the median of five, the runs alternating. Competitors are used as their manuals say and are given fewer pairs,
 because they are slow; all are compared in pairs a second. Images are scikit-learn's digits, resized, with
-noise; three channels are three digits. Prints small tables and writes benchmarks/results/metrics.json.
+noise; three channels are three digits. Prints small tables and writes
+benchmarks/results/metrics_<processor>.json; plot_growth.py draws the figure.
 
 pytorch-msssim is not a dependency of the project. Without it its row is left out:
 
