@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from drlib.metrics.memorization import (
     complete_or_without,
     memorization,
     model_score,
+    permutation_p_value,
     rank_correlation,
     split_half_reliability,
 )
@@ -134,3 +136,31 @@ def test_refusals_are_one_line(inside, outcome, says):
     with pytest.raises(UserError, match=says) as error:
         memorization(inside, outcome)
     assert "\n" not in str(error.value)
+
+
+def test_the_permutation_test_finds_a_relation_inside_groups_and_ignores_one_between_them():
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.arange(4).repeat_interleave(25)
+    noise = torch.randn(2, 100, generator=generator, dtype=torch.float64)
+    between = 10 * groups + noise[0], 10 * groups + noise[1]  # classes differ in both, images in neither
+    inside = noise[0], noise[0] + 0.5 * noise[1]
+    assert permutation_p_value(*between, groups) > 0.05
+    assert permutation_p_value(*inside, groups) == 1 / 1001
+    assert permutation_p_value(-inside[0], inside[1], groups) == 1 / 1001  # two-sided
+
+
+def test_the_permutation_test_is_exact_where_all_shuffles_can_be_listed():
+    a, b = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0, 4.0, 3.0])
+    observed = abs(rank_correlation(a, b))
+    every = [abs(rank_correlation(a, b[list(order)])) for order in permutations(range(4))]
+    exact = sum(value >= observed - 1e-12 for value in every) / len(every)
+    found = permutation_p_value(a, b, torch.zeros(4, dtype=torch.long), draws=20_000)
+    assert abs(found - exact) < 0.02
+
+
+def test_the_permutation_test_leaves_out_images_without_a_value_and_says_nan_without_a_correlation():
+    a = torch.tensor([1.0, float("nan"), 3.0, 4.0, 5.0, 6.0])
+    b, groups = torch.tensor([1.0, 9.0, 2.0, 3.0, 4.0, 5.0]), torch.zeros(6, dtype=torch.long)
+    kept = a.isfinite()
+    assert permutation_p_value(a, b, groups) == permutation_p_value(a[kept], b[kept], groups[kept])
+    assert math.isnan(permutation_p_value(torch.ones(6), b, groups))

@@ -30,11 +30,25 @@ def resplit_gaps(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Tensor:
-    """Gaps under random re-splits of the pool.
+    """Gaps under random re-splits of the pool: (resamples,) float64, the means of ``resplit_differences``."""
+    return resplit_differences(similarity, pool_labels, labels, resamples=resamples, seed=seed).mean(dim=1)
+
+
+def resplit_differences(
+    similarity: Tensor,
+    pool_labels: Tensor,
+    labels: Tensor | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Tensor:
+    """For each re-split of the pool and each reconstruction, how much closer the training half is.
 
     similarity: (n, 2m), larger is closer; first the m training images, then the m holdout images.
     pool_labels: (2m,) classes, each with as many training as holdout images. labels: (n,) classes of the
-    reconstructions, or None to compare with all classes. Returns (resamples,) float64.
+    reconstructions, or None to compare with all classes. Returns (resamples, n) float64: the similarity to
+    the nearest image of the half that is called training minus that to the nearest image of the other half.
+    The same seed draws the same re-splits, whatever the reconstructions.
     """
     size = similarity.shape[1]
     if size % 2 or pool_labels.shape != (size,):
@@ -48,26 +62,26 @@ def resplit_gaps(
     ranked, order = similarity.sort(dim=1, descending=True)
     trained = _resplits(pool_labels, resamples, seed)
     step = max(1, _ENTRIES // (len(order) * min(size, _RANKS)))
-    parts = [_gaps(ranked, order, chunk) for chunk in trained.split(step)]
-    return torch.cat(parts)
+    return torch.cat([_differences(ranked, order, chunk) for chunk in trained.split(step)])
 
 
-def _gaps(ranked: Tensor, order: Tensor, trained: Tensor) -> Tensor:
-    """Mean difference between the best similarity in a re-split's training half and in its other half.
+def _differences(ranked: Tensor, order: Tensor, trained: Tensor) -> Tensor:
+    """The best similarity in a re-split's training half minus that in its other half: (resamples, n).
 
-    Half of the pool is in either half, so the best member of a half is nearly always among the first few
-    ranks; more ranks are looked at until every reconstruction has found both.
+    The most similar image of all is in one half; the best of the other half is the first that is not in the
+    same. Half of the pool is in either half, so it is nearly always among the first few ranks; more ranks are
+    looked at until every reconstruction has found it.
     """
     ranks = min(_RANKS, ranked.shape[1])
     while True:
         inside = trained[:, order[:, :ranks]]
-        if ranks == ranked.shape[1] or (inside.any(dim=2) & ~inside.all(dim=2)).all():
+        other = inside != inside[:, :, :1]
+        if ranks == ranked.shape[1] or other.any(dim=2).all():
             break
         ranks = min(2 * ranks, ranked.shape[1])
-    first_inside = inside.to(torch.uint8).argmax(dim=2)
-    first_outside = (~inside).to(torch.uint8).argmax(dim=2)
-    rows = torch.arange(len(ranked))
-    return (ranked[rows, first_inside] - ranked[rows, first_outside]).mean(dim=1)
+    second = ranked[torch.arange(len(ranked)), other.to(torch.uint8).argmax(dim=2)]
+    closer = ranked[:, 0] - second
+    return torch.where(inside[:, :, 0], closer, -closer)
 
 
 def _resplits(pool_labels: Tensor, resamples: int, seed: int) -> Tensor:

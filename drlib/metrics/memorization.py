@@ -163,15 +163,40 @@ def split_half_reliability(
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's correlation of two (n,) tensors over the entries that both have; NaN if one is constant."""
+    ranks = _ranks(a, b)[0]
+    return float("nan") if ranks is None else float(torch.corrcoef(ranks)[0, 1])
+
+
+def permutation_p_value(a: Tensor, b: Tensor, groups: Tensor, *, draws: int = 1000, seed: int = 0) -> float:
+    """Two-sided p-value of the rank correlation: the share of shuffles with one that is at least as large.
+
+    a, b: (n,) as for ``rank_correlation``. groups: int64 (n,); ``b`` is shuffled inside them, so what differs
+    between groups is no evidence. The observed order counts as one of the shuffles. NaN without correlation.
+    """
+    ranks, known = _ranks(a, b)
+    if ranks is None:
+        return float("nan")
+    centered = ranks - ranks.mean(1, keepdim=True)
+    groups = groups[known]
+    observed = centered[0] @ centered[1]
+    # sorted by group, and at random inside a group; the same group takes the same places in every row
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.rand(draws, len(groups), generator=generator, dtype=torch.float64)
+    places = groups.argsort(stable=True)
+    shuffled = (keys + groups).argsort(1)
+    drawn = centered[1][shuffled] @ centered[0][places]
+    return (1 + int((drawn.abs() >= observed.abs() - 1e-9).sum())) / (1 + draws)
+
+
+def _ranks(a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Ranks (2, k) of the entries that both have, None without variation; and which entries these are."""
     from scipy.stats import rankdata
 
     known = a.isfinite() & b.isfinite()
     if int(known.sum()) < 3:
-        return float("nan")
+        return None, known
     ranks = torch.stack([torch.from_numpy(rankdata(values[known].numpy())) for values in (a, b)])
-    if (ranks == ranks[:, :1]).all(1).any():
-        return float("nan")
-    return float(torch.corrcoef(ranks)[0, 1])
+    return (None if (ranks == ranks[:, :1]).all(1).any() else ranks), known
 
 
 def _check(inside: Tensor, outcome: Tensor) -> tuple[Tensor, Tensor]:
