@@ -884,7 +884,7 @@ SECTIONS: dict[str, Section] = {
             model=Relations,
             needs="section 2",
             gives="correlations between the measures: the paper's, checked, and ours with controls",
-            minutes=3,
+            minutes=2,
         ),
         Section(
             slug="attacks",
@@ -924,7 +924,7 @@ SECTIONS: dict[str, Section] = {
             model=MeasuringMemorization,
             needs="probabilities and means, section 2",
             gives="equations 1 and 2 with errors and controls, and whether memorized images come back",
-            minutes=4,
+            minutes=3,
         ),
     )
 }

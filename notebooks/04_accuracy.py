@@ -50,12 +50,8 @@ attacks: list = [
     "mi_face",
     "deep_dream",
     "deep_inversion",
-    "revealer",
     "kedmi",
-    "plgmi",
-    "deep_leakage",
     "inv_alignment",
-    "updates_leak",
     "bias_rec",
 ]  # attacks to run: registered names, or module:Class for your own
 controls: list = ["noise", "class_mean", "auxiliary_top", "holdout"]  # what stands beside every attack
