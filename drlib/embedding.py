@@ -51,16 +51,19 @@ def embed(
     The same points and seed on the same machine give the same coordinates.
 
     Args:
-        points: (n, d) numbers, d at least 2; equal rows are allowed.
+        points: (n, d) numbers, d at least 2; equal rows are allowed, unless all are. They are centered and
+            scaled in float64 before t-SNE takes them in float32, so an offset costs no digits.
         perplexity: roughly how many neighbors each point keeps; at least 1 and below n / 3, since a point has
             about three times as many in its sum.
+        seed: in [0, 2^32).
         iterations: steps of the optimization, at least 250.
         init: start from the first two principal components, or at random. From the former, the seed matters
             little: it only draws what the computation of the components leaves open.
         neighbors: of the trustworthiness; below n / 2.
 
     Raises:
-        UserError: wrong shape, NaN, a perplexity or a number of neighbors that is too large for n.
+        UserError: wrong shape, NaN, no spread or one beyond float32, a seed out of range, a perplexity or a
+            number of neighbors that is too large for n.
     """
     from sklearn.manifold import TSNE, trustworthiness
     from threadpoolctl import threadpool_limits
@@ -80,6 +83,9 @@ def embed(
         raise unknown("init", init, ("pca", "random"))
     if iterations < 250:
         raise UserError(f"iterations must be 250 or more, got {iterations}")
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed must lie in 0 to {2**32 - 1}, got {seed}")
+    points = _centered(points)
     method = TSNE(
         n_components=2,
         perplexity=perplexity,
@@ -172,6 +178,16 @@ def mixing(first: np.ndarray, second: np.ndarray, *, neighbors: int = NEIGHBORS)
         shares[i] = ((surely & foreign).sum() + part * (tied & foreign).sum()) / neighbors
     expected = m / (total - 1), n / (total - 1)
     return Mixing(float(shares[:n].mean()), float(shares[n:].mean()), *expected, n, m)
+
+
+def _centered(points: np.ndarray) -> np.ndarray:
+    """Points about 0, of size about 1: without a spread, or where squares overflow, t-SNE crashes."""
+    with np.errstate(over="ignore"):
+        points = points - points[0]  # exactly 0 if all are equal
+    spread, largest = np.abs(points).max(), np.finfo(np.float32).max
+    if not 0 < spread <= largest:
+        raise UserError(f"points must differ, by at most {largest:.3g} (float32), but do by {spread:.3g}")
+    return (points - points.mean(0)) / spread
 
 
 def _distances(points: np.ndarray) -> np.ndarray:

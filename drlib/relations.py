@@ -55,11 +55,16 @@ def side_by_side(table: pandas.DataFrame, value: str = "value") -> pandas.DataFr
 
     The columns that say which experiment it is come first; floor and chance of coverage where the table has
     them. Coverages are fractions. ``value``: the column to take the measures from, such as ``value_equal``.
-    What is NaN stays NaN. Raises ``UserError`` if two rows are of the same experiment and metric.
+    What is NaN stays NaN. Raises ``UserError`` if two rows are of the same experiment and metric, if a column
+    is missing or is not of numbers, or if no row has one of the metrics.
     """
     import pandas
 
+    _check_columns(table, ["attack", "target_size", "metric", value, "coverage_percent"])
     rows = table[table.metric.map(lambda name: name in SAMPLE or is_dataset_level(name))]
+    if not len(rows):
+        raise UserError(f"side_by_side needs rows with the metric {', '.join(SAMPLE)} or FD-..., got none")
+    rows = rows.assign(**{name: _numbers(rows[name], name) for name in (value, "coverage_percent")})
     identity = [name for name in _IDENTITY[:-2] if name in rows]
     twice = rows[rows.duplicated([*identity, "metric"])]
     if len(twice):
@@ -83,6 +88,19 @@ def side_by_side(table: pandas.DataFrame, value: str = "value") -> pandas.DataFr
         wide[name] = spread(name)["SSIM"] if "SSIM" in names else np.nan
     wide.columns.name = None
     return wide.reset_index()
+
+
+def _check_columns(frame: pandas.DataFrame, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in frame:
+            raise unknown("column", name, frame.columns)
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} must be numbers: {error}") from None
 
 
 def _place(metric: str) -> int:
@@ -133,19 +151,22 @@ def correlation(
         how: one of ``METHODS``.
         groups: n labels.
         resamples: 0 for no interval.
+        seed: of the bootstrap, 0 or more.
 
     Raises:
-        UserError: unknown ``how``, other lengths, a level outside (0, 1), a negative number of resamples.
+        UserError: unknown ``how``, other lengths, text, a level outside (0, 1), resamples or a seed below 0.
     """
     if how not in METHODS:
         raise unknown("correlation", how, METHODS)
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    x, y = (_numbers(v, getattr(v, "name", None) or name) for name, v in (("x", x), ("y", y)))
     if x.ndim != 1 or x.shape != y.shape:
         raise UserError(f"a correlation needs two columns of equal length, got {x.shape} and {y.shape}")
     if groups is not None and len(groups) != len(x):
         raise UserError(f"groups must have one label for each of {len(x)} rows, got {len(groups)}")
     if not 0 < level < 1 or resamples < 0:
         raise UserError(f"level must lie between 0 and 1 and resamples not below 0, got {level}, {resamples}")
+    if seed < 0:
+        raise UserError(f"seed must be 0 or more, got {seed}")
     kept = np.isfinite(x) & np.isfinite(y)
     left_out, n = int((~kept).sum()), int(kept.sum())
     labels = np.arange(len(x)) if groups is None else np.asarray([str(label) for label in groups])
@@ -207,9 +228,13 @@ def _ranks(x: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def matrix(frame: pandas.DataFrame, columns: Sequence[str], how: str = "pearson") -> pandas.DataFrame:
-    """Signed coefficients of all pairs of ``columns`` of ``side_by_side``'s frame; NaN where not defined."""
+    """Signed coefficients of all pairs of ``columns`` of ``side_by_side``'s frame; NaN where not defined.
+
+    Raises ``UserError`` if a column is missing or is not of numbers.
+    """
     import pandas
 
+    _check_columns(frame, columns)
     found = pandas.DataFrame(np.eye(len(columns)), index=list(columns), columns=list(columns))
     for i, a in enumerate(columns):
         for b in columns[:i]:
@@ -230,12 +255,14 @@ def correlations(
     """One row per pair of columns: ``value`` (signed), ``absolute``, ``agreement`` with its interval ``low``
     to ``high``, ``n``, ``left_out``, ``groups``, ``reason``.
 
-    ``groups``: a column; rows that are equal in it stay together in the bootstrap.
+    ``groups``: a column; rows that are equal in it stay together in the bootstrap. Raises ``UserError`` if a
+    column is missing or a measure is not of numbers.
     """
     import pandas
 
     rows = []
     for a, b in pairs:
+        _check_columns(frame, [a, b] if groups is None else [a, b, groups])
         labels = None if groups is None else frame[groups].tolist()
         found = correlation(frame[a], frame[b], how, groups=labels, resamples=resamples, seed=seed)
         low, high = sorted((agreement(found.low, a, b), agreement(found.high, a, b)))
@@ -264,10 +291,12 @@ def discordant(frame: pandas.DataFrame, a: str, b: str) -> pandas.DataFrame:
     Columns: ``closer_by_a`` and ``closer_by_b`` (positions in ``frame``: the first is closer by ``a``, the
     second by ``b``), ``ranks_a`` and ``ranks_b``: how many places apart they are (ties share a place). Rows
     with a NaN or an infinity are left out, ties are no contradiction. ``attrs["pairs"]``: pairs compared.
+    Raises ``UserError`` if a column is missing or is not of numbers.
     """
     import pandas
 
-    values = frame[[a, b]].to_numpy(dtype=np.float64)
+    _check_columns(frame, [a, b])
+    values = np.stack([_numbers(frame[name], name) for name in (a, b)], 1)
     kept = np.flatnonzero(np.isfinite(values).all(axis=1))
     one = np.ones((1, len(kept)))
     ranks = [_ranks(direction(name) * values[kept, column], one)[0] for column, name in enumerate((a, b))]
@@ -293,6 +322,9 @@ GANS = ("Revealer", "KEDMI", "PLGMI")
 DYNAMIC = ("Updates-Leak", "Deep-Leakage")
 UNLABELED = ("Bias-Rec", "Deep-Leakage", "Updates-Leak")
 """Attacks whose output the paper matched among all targets (their coverage falls below one per class)."""
+
+ATTACKS = ("MI-Face", "DeepDream", "DeepInversion", "Inv-Alignment", "Bias-Rec", *GANS, *DYNAMIC)
+"""All ten attacks of the paper."""
 
 _CLASSES = {"CelebA": 1000, "CIFAR10": 5, "MNIST": 5, "CIFAR100": 50}
 """Classes of the paper's target data sets."""
@@ -333,7 +365,10 @@ READ_ATTACKS = ("ten attacks", "Bias-Rec once", "static attacks")
 def read_rows(
     frame: pandas.DataFrame, tables: str, sizes: str = "all sizes", attacks: str = "ten attacks"
 ) -> pandas.DataFrame:
-    """The rows of ``side_by_side(published.load("image_attacks"))`` that a reading of the paper means."""
+    """The rows of ``side_by_side(published.load("image_attacks"))`` that a reading of the paper means.
+
+    Raises ``UserError`` for a reading that is not one of the lists above, or if a column is missing.
+    """
     for kind, value, allowed in (
         ("tables", tables, READ_TABLES),
         ("sizes", sizes, READ_SIZES),
@@ -341,6 +376,7 @@ def read_rows(
     ):
         if value not in allowed:
             raise unknown(f"reading of {kind}", value, allowed)
+    _check_columns(frame, ["paper_table", "dataset", "defense", "attack", "target_size", "FID", *SAMPLE])
     rows = frame[frame.paper_table.isin(READ_TABLES[tables]) & (frame.defense == "none")]
     by_table = rows.groupby("paper_table").target_size
     if sizes == "largest":
@@ -364,6 +400,7 @@ def audit(frame: pandas.DataFrame) -> pandas.DataFrame:
     """
     import pandas
 
+    _check_columns(frame, COVERAGES)  # read_rows looks for the others
     found = []
     for tables in READ_TABLES:
         for sizes in READ_SIZES:
@@ -390,8 +427,9 @@ def closest(
     """Readings by their largest ``deviation``, the closest first: one row each, ``deviation`` and ``n``.
 
     ``audited``: rows of ``audit`` that are to be matched at the same time. A reading that lacks one of them,
-    or has a NaN, comes last with a NaN.
+    or has a NaN, comes last with a NaN. Raises ``UserError`` if a column is missing.
     """
+    _check_columns(audited, [*by, "group", "a", "b", "deviation", "n"])
     grouped = audited.groupby(list(by), sort=False)
     worst = grouped.deviation.agg(lambda values: values.max(skipna=False))
     wanted = len(audited[["group", "a", "b"]].drop_duplicates())
@@ -406,9 +444,10 @@ def chance_of_match(audited: pandas.DataFrame, *, draws: int = 10_000, seed: int
     Many readings come close to something. Made-up numbers are uniform between the smallest and the largest
     absolute coefficient of any reading, pair by pair; the answer is the share of them that some reading comes
     as close to (in the largest deviation) as the closest comes to the printed ones. ``audited`` as in
-    ``closest``.
+    ``closest``. Raises ``UserError`` if a column is missing.
     """
     reading, pair = ["tables", "sizes", "attacks", "how"], ["group", "a", "b"]
+    _check_columns(audited, [*reading, *pair, "value", "deviation", "n"])
     wide = audited.assign(absolute=audited.value.abs()).pivot(index=reading, columns=pair, values="absolute")
     values = wide.dropna().to_numpy()
     if not len(values):
@@ -427,10 +466,14 @@ def paper_levels(dataset: str, attack: str, target_size: int) -> tuple[float, fl
 
     Labeled attacks are matched inside the class, k = size / classes targets to k reconstructions; the others
     among all, and dynamic attacks have 100 update images whatever the size. Raises ``UserError`` for a data
-    set that the paper does not reconstruct.
+    set or an attack that the paper does not have, and for a size below 1.
     """
     if dataset not in _CLASSES:
         raise unknown("data set of the paper", dataset, _CLASSES)
+    if attack not in ATTACKS:
+        raise unknown("attack of the paper", attack, ATTACKS)
+    if not target_size >= 1:
+        raise UserError(f"target_size must be 1 or more, got {target_size}")
     if attack in DYNAMIC:
         k = 100.0
     elif attack in UNLABELED:

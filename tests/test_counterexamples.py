@@ -7,6 +7,7 @@ import torch
 
 from drlib import attacks, models, sections, study, testing
 from drlib.data import DataSpec, load_splits
+from drlib.errors import UserError
 from drlib.experiments.generated_set import generate
 from drlib.metrics.feature_distance import centroid_distance
 from drlib.metrics.sample import sample_distance
@@ -102,6 +103,41 @@ def test_centroid_distance_by_hand():
     labels = torch.tensor([0, 0, 1, 1])
     found = centroid_distance(torch.tensor([[1.0, 3], [10, 1]]), torch.tensor([0, 1]), reference, labels)
     assert found.tolist() == [3.0, 0.0]  # every reference image is at 1 from its own class's mean
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e9 + 0.1])
+def test_centroid_distance_is_nan_without_a_spread(value):
+    one_each = centroid_distance(torch.rand(3, 2), [0, 1, 1], torch.tensor([[value, 0], [1, value]]), [0, 1])
+    equal = centroid_distance(torch.rand(2, 2), [0, 1], torch.full((6, 2), value), [0, 0, 0, 1, 1, 1])
+    assert one_each.shape == (3,) and one_each.isnan().all() and equal.isnan().all()
+
+
+def test_centroid_distance_with_labels_of_any_size():
+    reference = torch.tensor([[0.0, 0], [2, 0], [10, 0], [10, 2]])
+    made = torch.tensor([[1.0, 3], [10, 1]])
+    assert centroid_distance(made, [3, 10**12], reference, [3, 3, 10**12, 10**12]).tolist() == [3.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "reference_labels", "message"),
+    [
+        ([0, 1, 1], [0, 0, 1, 1], r"^labels must have shape \(2,\)"),
+        ([0, 1], [0, 0, 1], "reference_labels must have shape"),
+        ([0], [0, 0, 1, 1], r"shape \(2,\), one for each image, got \(1,\)"),
+        ([0, 1], [0], r"shape \(4,\)"),
+        (0, [0, 0, 1, 1], r"got \(\)"),
+        ([0.0, 1.0], [0, 0, 1, 1], "^labels must be integers"),
+        ([0, 1], [True, True, False, False], "must be integers"),
+        ("ab", [0, 0, 1, 1], "must be 2 integers, got str"),
+        (None, [0, 0, 1, 1], "must be 2 integers, got NoneType"),
+        ([0, -1], [0, 0, 1, 1], "labels must be 0 or more, got -1"),
+        ([0, 1], [0, 1, -1, -1], "labels must be 0 or more, got -1"),
+        ([0, 2], [0, 0, 1, 1], r"no reference image .* \[2\]"),
+    ],
+)
+def test_labels_that_centroid_distance_refuses(labels, reference_labels, message):
+    with pytest.raises(UserError, match=message):
+        centroid_distance(torch.rand(2, 3), labels, torch.rand(4, 3), reference_labels)
 
 
 def test_penultimate_is_what_the_last_layer_reads(evaluation_model, splits):

@@ -57,6 +57,29 @@ def test_equal_rows_can_be_embedded():
     assert np.isfinite(embed(points, perplexity=5, iterations=250).coordinates).all()
 
 
+@pytest.mark.parametrize("init", ["pca", "random"])
+@pytest.mark.parametrize("value", [1.0, 0.1, 0.0, 1e300])
+def test_points_that_are_all_equal_are_refused(value, init):
+    with pytest.raises(UserError, match=r"points must differ, by at most .* but do by 0$"):
+        embed(np.full((40, 5), value), perplexity=5, iterations=250, init=init)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e308])
+def test_points_too_large_for_float32_are_refused(size):
+    with pytest.raises(UserError, match=r"by at most 3.4e\+38"):
+        embed(clusters(10) / 50 * size, perplexity=5, iterations=250)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1, 1e8), (1, -1e12), (1e30, 0), (1e-30, 0), (1e-200, 0)])
+def test_offset_and_scale_do_not_matter(scale, offset):
+    points = clusters().round(2) * scale + offset
+    found = embed(points, perplexity=10, iterations=300)
+    label = np.repeat([0, 1, 2], 40)
+    distance = np.linalg.norm(found.coordinates[:, None] - found.coordinates, axis=2)
+    np.fill_diagonal(distance, np.inf)
+    assert (label[distance.argmin(1)] == label).all() and found.trustworthiness > 0.9
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -66,6 +89,8 @@ def test_equal_rows_can_be_embedded():
         ({"perplexity": 5, "neighbors": 15}, "1 to 14"),
         ({"perplexity": 5, "iterations": 10}, "250"),
         ({"perplexity": 5, "init": "spectral"}, "random"),
+        ({"perplexity": 5, "seed": -1}, "seed must lie in 0 to 4294967295, got -1"),
+        ({"perplexity": 5, "seed": 2**32}, "seed must lie in 0 to 4294967295"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, message):

@@ -140,6 +140,16 @@ def test_one_sample_is_nan_with_a_reason():
         assert (found.n, found.m) == (len(a), len(b))
 
 
+@pytest.mark.parametrize("size", [1e80, 1e160, 1e308])
+@pytest.mark.parametrize(("n", "d"), [(5, 9), (30, 5), (600, 512)])
+def test_features_that_overflow_are_nan_with_a_reason(n, d, size):
+    a, b = features(n, d).clamp(-1, 1) * size, features(n, d, seed=1).clamp(-1, 1)
+    for pair in [(a, b), (b, a), (a, a)]:
+        found = frechet_distance(*pair)
+        assert math.isnan(found) and "features too large" in found.reason and (found.n, found.m) == (n, n)
+    assert frechet_distance(a / size * 1e60, b) > 1e119
+
+
 def test_result_is_a_float_that_survives_copies():
     found = frechet_distance(features(8, 5), features(9, 5, seed=1))
     assert isinstance(found, FrechetDistance)
@@ -162,6 +172,7 @@ REFUSED = {
     "images": ((features(4, 3), torch.zeros(4, 1, 8, 8)), r"must have shape .* got \(4, 1, 8, 8\)"),
     "empty": ((features(0, 3), features(4, 3)), "must have shape"),
     "complex": ((torch.zeros(4, 3, dtype=torch.complex64), features(4, 3)), "must be real"),
+    "objects": ((np.zeros((4, 1), dtype=object), features(4, 1)), "features_a must hold numbers .* object"),
     "a list": (([[1.0]], features(4, 1)), "must be a tensor .* got list"),
 }
 

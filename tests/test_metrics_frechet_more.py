@@ -43,6 +43,34 @@ def test_statistics_survive_being_stored():
     assert "2 samples" in frechet_distance_of(one, made).reason
 
 
+def test_stored_statistics_are_copies():
+    made = FeatureStatistics.of([features(30, 5)])
+    stored = made.tensors()
+    kept = {name: values.clone() for name, values in stored.items()}
+    again = FeatureStatistics.from_tensors(stored)
+    for statistics in (made, again):
+        statistics.update(features(3, 5, 1))
+        statistics.mean.zero_()
+        assert all(torch.equal(stored[name], kept[name]) for name in kept)
+
+
+@pytest.mark.parametrize("function", [frechet_floor, lambda x, **options: frechet_at(x, x, 5, **options)])
+def test_fewer_than_one_draw_is_refused(function):
+    for draws in (0, -1):
+        with pytest.raises(UserError, match=f"draws must be 1 or more, got {draws}"):
+            function(features(20, 3), draws=draws)
+
+
+@pytest.mark.parametrize("size", [1e100, 1e160, 1e308])
+def test_features_that_overflow_are_nan_with_a_reason(size):
+    a, b = features(30, 5).clamp(-1, 1) * size, features(30, 5, 1).clamp(-1, 1) * size
+    statistics = [FeatureStatistics.of([x]) for x in (a, b)]
+    for found in (frechet_distance_of(*statistics), frechet_floor(a), frechet_at(a, b, 10)):
+        assert math.isnan(found) and "too large" in found.reason and found.n in (30, 15, 10)
+    interval = frechet_interval(a, b)
+    assert all(map(math.isnan, (interval.value, interval.standard_error, interval.low, interval.high)))
+
+
 def test_the_floor_falls_with_n_and_is_that_of_one_distribution():
     pool = features(2000, 16)
     floors = [float(frechet_floor(pool, n=n)) for n in (50, 200, 1000)]
@@ -77,4 +105,8 @@ def test_the_standard_error_is_the_spread_over_samples(n, d, shift):
 
 
 def test_no_interval_from_too_few_samples():
-    assert math.isnan(frechet_interval(features(3, 4), features(3, 4, 1)).low)
+    for n, m in [(3, 3), (3, 9), (2, 9), (9, 2), (1, 9), (9, 1), (1, 1)]:
+        found = frechet_interval(features(n, 4), features(m, 4, 1))
+        assert math.isnan(found.low) and math.isnan(found.high) and math.isnan(found.standard_error)
+        assert math.isnan(found.value) == (min(n, m) == 1) and (found.n, found.m) == (n, m)
+    assert frechet_interval(features(4, 4), features(4, 4, 1)).high > 0

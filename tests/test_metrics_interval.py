@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from drlib.metrics import paired_bootstrap
 
@@ -98,6 +99,14 @@ def test_differences_that_are_not_finite():
     assert "not finite" in found.reason
 
 
+@pytest.mark.parametrize(
+    "make", [lambda x: x.requires_grad_(), lambda x: x.bfloat16().requires_grad_(), lambda x: x]
+)
+def test_tensors_are_taken_also_with_gradients(make):
+    values = torch.arange(8.0)
+    assert paired_bootstrap([make(values)]) == paired_bootstrap([np.arange(8.0)])
+
+
 def test_bad_input_is_refused():
     for arguments, options, message in [
         (([],), {}, "one for each seed"),
@@ -105,6 +114,7 @@ def test_bad_input_is_refused():
         (([1.0, 2.0],), {}, "one-dimensional"),
         (([[1.0, 2.0]],), {"level": 95}, "between 0 and 1"),
         (([[1.0, 2.0]],), {"resamples": 0}, "1 or more"),
+        (([[1.0, 2.0]],), {"seed": -1}, "seed must be 0 or more, got -1"),
     ]:
         with pytest.raises(ValueError, match=message):
             paired_bootstrap(*arguments, **options)

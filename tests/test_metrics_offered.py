@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -47,6 +49,32 @@ def test_pairing_one_to_one_needs_equal_numbers():
         who_is_who(images(3), images(3), torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]))
 
 
+def test_pairing_takes_what_a_sample_distance_takes():
+    a, b, labels = images(6), images(6, 1), [0, 0, 1, 1, 2, 2]
+    expected = who_is_who(a, b, torch.tensor(labels), torch.tensor(labels))
+    made = [
+        (a.numpy(), b.numpy(), labels, np.array(labels, dtype=">i8")),
+        (a.flip(0).numpy()[::-1], b.numpy().astype(">f4"), pd.Series(labels, index=range(5, 11)), labels),
+        (a.double(), b, labels, labels),
+        (a.clone().requires_grad_(), b, labels, labels),
+    ]
+    for arguments in made:
+        found = who_is_who(*arguments)
+        for way, pairing in expected.items():
+            assert torch.equal(found[way].index, pairing.index)
+            torch.testing.assert_close(found[way].values, pairing.values)
+    assert who_is_who(a.half(), b)["nearest"].values.dtype == torch.float64
+    for arguments in [
+        ([[0.0]], b),
+        (a, b * 2),
+        (a, b, labels),
+        (a, b, labels, [0.5] * 6),
+        (a, b, labels, [0]),
+    ]:
+        with pytest.raises(UserError):
+            who_is_who(*arguments)
+
+
 def test_prdc_coverage_by_hand():
     target = torch.tensor([[0.0], [1.0], [3.0], [10.0], [11.0], [13.0]])
     # the nearest other target of each is at 1, 1, 2, 1, 1, 2
@@ -82,13 +110,36 @@ def test_kernel_distance_of_two_points_by_hand():
     assert kernel_distance(a, b, subsets=1).value == pytest.approx(expected)
 
 
+def test_kernel_distance_has_no_standard_error_where_all_subsets_are_equal():
+    draws = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    for n, m, size, known in [
+        (30, 30, 30, False),
+        (30, 30, 100, False),
+        (20, 40, 25, False),
+        (30, 30, 29, True),
+    ]:
+        found = kernel_distance(draws[:n], draws[-m:], size=size)
+        assert math.isfinite(found.value) and math.isfinite(found.standard_error) == known
+    for subsets in (0, -1):
+        with pytest.raises(UserError, match=f"subsets must be 1 or more, got {subsets}"):
+            kernel_distance(draws, draws, subsets=subsets)
+
+
+@pytest.mark.parametrize("end", [math.inf, -math.inf, math.nan])
+def test_combined_score_refuses_ends_that_are_not_finite(end):
+    for worst, best in [({"PSNR": 5.0}, {"PSNR": end}), ({"PSNR": end}, {"PSNR": 5.0})]:
+        with pytest.raises(UserError, match="PSNR needs two different finite values"):
+            combined_score({"PSNR": 10.0}, worst, best)
+    assert combined_score({"PSNR": math.inf}, {"PSNR": 5.0}, {"PSNR": 60.0}) == (1, "PSNR")
+
+
 def test_combined_score_is_the_smallest_share_of_the_way():
     worst, best = {"SSIM": 0.0, "MSE": 0.2}, {"SSIM": 1.0, "MSE": 0.0}
     assert combined_score({"SSIM": 0.7, "MSE": 0.1}, worst, best) == (pytest.approx(0.5), "MSE")
     assert combined_score({"SSIM": -1.0, "MSE": 0.0}, worst, best) == (0.0, "SSIM")
     assert combined_score(best, worst, best)[0] == 1
     assert math.isnan(combined_score({"SSIM": math.nan, "MSE": 0.1}, worst, best)[0])
-    with pytest.raises(UserError, match="PSNR needs two different values"):
+    with pytest.raises(UserError, match="PSNR needs two different finite values"):
         combined_score({"PSNR": 10.0}, worst, best)
 
 

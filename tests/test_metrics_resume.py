@@ -1,5 +1,6 @@
 """A killed nearest-neighbor search goes on where it stopped, and only if it is the same search."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from drlib.errors import UserError
 from drlib.metrics import METRICS, sample, sample_distance
@@ -129,6 +131,16 @@ def test_damaged_block_is_computed_again(damage, tmp_path):
     path.write_bytes(bytes(content) if damage == "changed" else bytes(content[:30]))
     assert equal(search("mse", tmp_path), expected)
     assert [path.name for path in blocks(tmp_path)] == names
+    assert equal(search("mse", tmp_path), expected)
+
+
+@pytest.mark.parametrize(
+    "content", [save({}), save({"row": torch.arange(3), "index": torch.arange(3)}), b"no tensors", b""]
+)
+def test_block_of_something_else_is_passed_over(content, tmp_path):
+    expected = search("mse", tmp_path)
+    (tmp_path / f"{hashlib.sha256(content).hexdigest()}.safetensors").write_bytes(content)
+    blocks(tmp_path)[0].unlink()
     assert equal(search("mse", tmp_path), expected)
 
 

@@ -2,8 +2,10 @@
 
 import importlib
 import math
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -144,6 +146,25 @@ def test_copies():
     assert mse.copies == psnr.copies == ssim.copies == 2
     assert sample_distance(a[1:], b, "psnr").median == pytest.approx(float(psnr.values[2:].max()))
     assert sample_distance(images(3, seed=1), b, "psnr").copies == 0
+
+
+def test_a_copy_counts_also_where_another_target_ties_with_it():
+    gray = torch.full((1, 1, 16, 16), 0.5)
+    near = gray.clone()
+    near[0, 0, 3, 3] = float(np.nextafter(np.float32(0.5), np.float32(1)))
+    assert sample_distance(near, torch.cat([gray, near]), "ssim").copies == 1
+    others = torch.cat([gray, gray, near, images(2, (1, 16, 16))])
+    for made, labels, copies in [
+        (torch.cat([gray, near, near]), None, 3),
+        (torch.cat([near, near]), ([0, 1], [0, 1, 1, 2, 2]), 1),  # the copy is of class 1
+        (near, ([0], [0, 0, 1, 1, 1]), 0),
+    ]:
+        found = [sample_distance(made, others, metric, *(labels or ())) for metric in METRICS]
+        assert [each.copies for each in found] == [copies] * 3
+    assert sample_distance(near, torch.cat([gray, gray]), "ssim").copies == 0
+    assert sample_distance(near.double(), torch.cat([gray, near]), "ssim").copies == 1
+    black, dark = torch.zeros(1, 1, 16, 16), torch.full((1, 1, 16, 16), 1e-30)
+    assert sample_distance(-black, torch.cat([dark, black]), "ssim").copies == 1
 
 
 def test_psnr_and_mse_share_neighbors_and_coverage():
@@ -348,6 +369,50 @@ def test_accepts_other_floats_and_arrays(make):
     assert found.distance == pytest.approx(sample_distance(a, b, "mse").distance, rel=1e-2)
 
 
+ARRAYS = {
+    "negative strides": lambda x: x[::-1, :, ::-1].copy()[::-1, :, ::-1],
+    "big-endian": lambda x: x.astype(">f4"),
+    "big-endian, double": lambda x: x.astype(">f8"),
+    "half": lambda x: x.astype(">f2").astype("f4").astype(">f2"),
+    "transposed": lambda x: x.transpose(3, 2, 1, 0).copy().transpose(3, 2, 1, 0),
+    "read-only": lambda x: np.broadcast_to(x, x.shape),
+    "fields": lambda x: np.rec.fromarrays([x, np.zeros(x.shape, "u1")])["f0"],
+}
+
+
+@pytest.mark.parametrize("case", sorted(ARRAYS))
+def test_arrays_however_they_lie_in_memory(case):
+    a, b = images(3).half().float().numpy(), images(4, seed=1).half().float().numpy()
+    made = ARRAYS[case](a), ARRAYS[case](b)
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = sample_distance(*made, "mse")
+    finally:
+        torch.set_warn_always(always)
+    assert torch.equal(found.values, sample_distance(a, b, "mse").values)
+    assert (made[0] == a).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: pd.Series(x, index=[7, 5, 9]),
+        lambda x: pd.Series(x).astype("Int64"),
+        lambda x: np.array(x, dtype=">i8"),
+        lambda x: np.array(x[::-1])[::-1],
+        lambda x: np.array(x, dtype=np.uint8),
+        tuple,
+    ],
+)
+def test_labels_of_any_container(make):
+    expected = sample_distance(GOOD, GOOD.flip(0), "mse", [2, 0, 1], [1, 0, 2])
+    found = sample_distance(GOOD, GOOD.flip(0), "mse", make([2, 0, 1]), make([1, 0, 2]))
+    assert torch.equal(found.nearest, expected.nearest) and found.matching == "class"
+
+
 GOOD, OTHER = images(3), images(4, seed=1)
 NAN = GOOD.clone()
 NAN[1, 0, 3, 3] = float("nan")
@@ -370,6 +435,17 @@ REFUSED = {
     "0 to 255": ((GOOD, OTHER * 255, "mse"), r"targets must lie in \[0, 1\]"),
     "uint8": (((GOOD * 255).byte(), OTHER, "mse"), r"convert with reconstructions.float\(\) / 255"),
     "integers": ((GOOD.long(), OTHER, "mse"), "must be floating point"),
+    "object array": ((GOOD.numpy().astype(object), OTHER, "mse"), "must hold numbers .* got dtype object"),
+    "longdouble": (
+        (GOOD, OTHER.numpy().astype(np.longdouble), "mse"),
+        "targets must hold numbers of 64 bits",
+    ),
+    "sparse": ((GOOD.to_sparse(), OTHER, "mse"), "reconstructions must be dense, got torch.sparse_coo"),
+    "just above 1": ((GOOD, OTHER.clamp(min=1.0000002), "mse"), "found 1.000000238418579 to 1.00000023841"),
+    "missing labels": (
+        (GOOD, OTHER, "mse", pd.Series([0, 1, None], dtype="Int64"), [0, 1, 2, 3]),
+        "must be integers, got torch.float64",
+    ),
     "a list": (([[0.0]], OTHER, "mse"), "must be a tensor .* got list"),
     "labels of one side": ((GOOD, OTHER, "mse", [0, 1, 2]), "target_labels is missing"),
     "labels of the other": ((GOOD, OTHER, "mse", None, [0, 1, 2, 3]), "reconstruction_labels is missing"),
@@ -399,7 +475,15 @@ def test_bad_input_is_refused_in_one_line(case):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"memory_mb": 63}, "memory_mb must be 64 or more, got 63"), ({"compiled": True}, "not for 'mse'")],
+    [
+        ({"memory_mb": 63}, "memory_mb must be 64 or more, a whole number, got 63"),
+        ({"memory_mb": 64.5}, "a whole number, got 64.5"),
+        ({"memory_mb": "128"}, "a whole number, got '128'"),
+        ({"memory_mb": True}, "a whole number, got True"),
+        ({"resume": 5}, "5 is not a folder in which a search can be kept"),
+        ({"resume": True}, "True is not a folder"),
+        ({"compiled": True}, "not for 'mse'"),
+    ],
 )
 def test_bad_options_are_refused_in_one_line(options, message):
     with pytest.raises(UserError, match=message) as error:

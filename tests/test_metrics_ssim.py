@@ -265,6 +265,32 @@ def test_unknown_window():
         ssim_matrix(images(1, (1, 16, 16)), images(1, (1, 16, 16)), window="gausian")
 
 
+X, Y = images(3, (1, 16, 16)), images(4, (1, 16, 16), seed=1)
+BAD_PAIRS = {
+    "other height": ((X, Y[:3, :, 1:]), {}, r"differ in image shape: \(1, 16, 16\) and \(1, 15, 16\)"),
+    "other channels": ((X, Y[:3].expand(-1, 3, -1, -1)), {}, "differ in image shape"),
+    "one image": ((X[0], Y[0]), {}, r"a must be floating point .* got torch.float32 \(1, 16, 16\)"),
+    "empty": ((X[:0], Y[:0]), {}, "a must be .* 1 image or more"),
+    "empty b": ((X, Y[:0]), {}, "b must be .* 1 image or more"),
+    "integers": ((X, (255 * Y[:3]).byte()), {}, "b must be floating point .* got torch.uint8"),
+    "array": ((X.numpy(), Y[:3]), {}, "a must be a tensor .* got ndarray"),
+}
+BAD_BLOCKS = {f"block {block}": ((X, Y), {"block": block}, "block must be") for block in (0, -1, 1.5, "8")}
+REFUSED = (
+    [(ssim, *case) for case in BAD_PAIRS.values()]
+    + [(ssim, (X, Y), {}, "as many images in b as in a, got 3 and 4")]
+    + [(f, *case) for f in (ssim_matrix, ssim_nearest) for case in (BAD_PAIRS | BAD_BLOCKS).values()]
+    + [(ssim_nearest, (X, Y), {"candidates": torch.arange(0)}, "candidates is empty: give 1 index")]
+)
+
+
+@pytest.mark.parametrize(("function", "arguments", "options", "message"), REFUSED)
+def test_bad_input_is_refused_in_one_line(function, arguments, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        function(*arguments, **options)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_equals_cpu():
     a, b = images(40, (3, 32, 32)), images(70, (3, 32, 32), seed=1)

@@ -112,6 +112,9 @@ def test_what_cannot_be_computed_is_nan_with_a_reason():
         ({"groups": [1]}, "one label"),
         ({"level": 1.0}, "level"),
         ({"resamples": -1}, "resamples"),
+        ({"seed": -1}, "seed must be 0 or more, got -1"),
+        ({"y": ["a", "b", "c"]}, "y must be numbers: .*'a'"),
+        ({"x": [[1.0], [2.0, 3.0], 4.0]}, "x must be numbers"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
@@ -136,6 +139,48 @@ def test_side_by_side_keeps_order_names_and_nan():
     assert math.isnan(wide.SSIM[1]) and wide.SSIM[0] == 0.1
     with pytest.raises(UserError, match="two rows of b"):
         side_by_side(pd.concat([table, table]))
+
+
+SHORT = long({"a": {"SSIM": 0.1, "PSNR": 8.0, "FID": 5.0}, "b": {"SSIM": 0.2, "PSNR": 9.0, "FID": 4.0}})
+WIDE = pd.DataFrame({"SSIM": [0.1, 0.2], "PSNR": [1.0, 2.0], "text": ["a", "b"]})
+REFUSED = {
+    **{
+        f"without {name}": (side_by_side, (SHORT.drop(columns=name),), f"unknown column '{name}'")
+        for name in ("metric", "attack", "target_size", "value", "coverage_percent")
+    },
+    "other value": (side_by_side, (SHORT, "valu"), "unknown column 'valu'; did you mean 'value'"),
+    "no rows": (side_by_side, (SHORT[:0],), "needs rows with the metric SSIM, PSNR, MSE or FD-"),
+    "no metric": (side_by_side, (SHORT.assign(metric="Confidence"),), "needs rows with the metric"),
+    "text": (side_by_side, (SHORT.assign(value="high"),), "value must be numbers: .*'high'"),
+    "text coverage": (side_by_side, (SHORT.assign(coverage_percent="5 %"),), "coverage_percent must be numb"),
+    "matrix": (relations.matrix, (WIDE, ["SSIM", "PSNRR"]), "unknown column 'PSNRR'; did you mean 'PSNR'"),
+    "matrix, text": (relations.matrix, (WIDE, ["SSIM", "text"]), "text must be numbers"),
+    "correlations": (relations.correlations, (WIDE, [("SSIM", "MSE")]), "unknown column 'MSE'"),
+    "correlations, text": (relations.correlations, (WIDE, [("SSIM", "text")]), "text must be numbers"),
+    "discordant": (relations.discordant, (WIDE, "SSIM", "MSE"), "unknown column 'MSE'"),
+    "discordant, text": (relations.discordant, (WIDE, "SSIM", "text"), "text must be numbers"),
+    "read_rows": (relations.read_rows, (WIDE, "Table 2"), "unknown column 'paper_table'"),
+    "audit": (relations.audit, (WIDE,), "unknown column 'coverage .SSIM.'"),
+    "closest": (relations.closest, (WIDE,), "unknown column 'tables'"),
+    "chance_of_match": (relations.chance_of_match, (WIDE,), "unknown column 'tables'"),
+    "attack": (relations.paper_levels, ("MNIST", "KEDM", 100), "attack of the paper 'KEDM'.* mean 'KEDMI'"),
+    "size 0": (relations.paper_levels, ("MNIST", "KEDMI", 0), "target_size must be 1 or more, got 0"),
+    "size 0 of all": (relations.paper_levels, ("MNIST", "Bias-Rec", 0), "target_size must be 1 or more"),
+    "dynamic, size -1": (relations.paper_levels, ("MNIST", "Updates-Leak", -1), "target_size must be"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_tables_that_do_not_fit_are_refused_in_one_line(case):
+    function, arguments, message = REFUSED[case]
+    with pytest.raises(UserError, match=message) as error:
+        function(*arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_groups_must_be_a_column():
+    with pytest.raises(UserError, match="unknown column 'attack'"):
+        relations.correlations(WIDE, [("SSIM", "PSNR")], groups="attack")
 
 
 def test_agreement_knows_which_measures_fall_when_images_come_closer():
@@ -248,6 +293,10 @@ def test_chance_of_match_is_small_for_an_exact_match_and_one_for_a_poor_one():
     # two numbers drawn in [0, 1]^2; a match within 0.05 of one of 11 readings on the diagonal
     share = relations.chance_of_match(audited(values, printed=0.25), draws=40_000)
     assert share == pytest.approx(9 * 0.01 + 2 * 0.0025, abs=0.01)
+
+
+def test_the_attacks_of_the_paper_are_known(paper):
+    assert sorted(relations.ATTACKS) == sorted(paper.attack.unique())
 
 
 def test_levels_of_the_papers_coverage():

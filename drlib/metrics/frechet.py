@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from drlib.errors import UserError
+from drlib.metrics.sample import from_array
 
 
 class FrechetDistance(float):
@@ -45,7 +46,7 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> FrechetDistance:
         features_a, features_b: (n, d) and (m, d), CPU or CUDA, any real dtype; computed in float64.
 
     Returns:
-        A float; NaN with ``.reason`` if a set has only one sample.
+        A float; NaN with ``.reason`` if a set has only one sample, or if squares of its features overflow.
 
     Raises:
         UserError: (a ValueError) wrong shape, different d, no samples, NaN or infinite features.
@@ -59,10 +60,18 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> FrechetDistance:
     b = b.to(a.device)
     mean_a, mean_b = a.mean(0), b.mean(0)
     a, b = (a - mean_a) / (n - 1) ** 0.5, (b - mean_b) / (m - 1) ** 0.5
-    traces = a.square().sum() + b.square().sum()
-    cross = _trace_of_root(a, b)
-    value = (mean_a - mean_b).square().sum() + traces - 2 * cross
-    return FrechetDistance(max(0.0, float(value)), None, n, m)  # below 0 only by rounding
+    apart = (mean_a - mean_b).square().sum() + a.square().sum() + b.square().sum()
+    if reason := overflow(apart):
+        return FrechetDistance(float("nan"), reason, n, m)
+    value = float(apart - 2 * _trace_of_root(a, b))
+    return FrechetDistance(max(0.0, value), None, n, m)  # below 0 only by rounding
+
+
+def overflow(apart: Tensor) -> str | None:
+    """Why there is no distance, or None: ``apart`` is the squared distance of the means plus the traces."""
+    if apart < 1e150:  # its square, which the trace of the root needs, is finite
+        return None
+    return f"features too large: squares of {float(apart):.3g} overflow float64"
 
 
 _LARGE = 512
@@ -100,7 +109,7 @@ def _factor(centered: Tensor) -> Tensor:
 def check_features(name: str, features: object) -> Tensor:
     """Features (n, d) as float64. Raises ``UserError`` for another shape, no samples, NaN or infinity."""
     if isinstance(features, np.ndarray):
-        features = torch.from_numpy(features)
+        features = from_array(name, features)
     if not isinstance(features, Tensor):
         raise UserError(f"{name} must be a tensor (n, d), got {type(features).__name__}")
     if features.ndim != 2 or features.numel() == 0:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from drlib.errors import UserError
-from drlib.metrics.frechet import FrechetDistance, check_features
+from drlib.metrics.frechet import FrechetDistance, check_features, overflow
 
 
 class FeatureStatistics:
@@ -58,13 +58,15 @@ class FeatureStatistics:
         return self.scatter / (self.n - 1) if self.n > 1 else torch.full_like(self.scatter, torch.nan)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What ``from_tensors`` makes the same statistics of again."""
-        return {"n": torch.tensor(self.n), "mean": self.mean, "scatter": self.scatter}
+        """What ``from_tensors`` makes the same statistics of again: copies, which ``update`` leaves alone."""
+        return {"n": torch.tensor(self.n), "mean": self.mean.clone(), "scatter": self.scatter.clone()}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> FeatureStatistics:
+        """The statistics that ``tensors`` were made of; the tensors are copied."""
         made = cls()
-        made.n, made.mean, made.scatter = int(tensors["n"]), tensors["mean"], tensors["scatter"]
+        made.n = int(tensors["n"])
+        made.mean, made.scatter = tensors["mean"].clone(), tensors["scatter"].clone()
         return made
 
 
@@ -73,15 +75,17 @@ def frechet_distance_of(a: FeatureStatistics, b: FeatureStatistics) -> FrechetDi
 
     tr (S_a S_b)^(1/2) is the sum of the square roots of the eigenvalues of S_a^(1/2) S_b S_a^(1/2). With
     fewer samples than dimensions ``frechet_distance`` on the features themselves is faster and more accurate.
+    NaN with ``.reason`` if a set has only one sample, or where squares overflow.
     """
     if a.mean.shape != b.mean.shape:
         raise UserError(f"features differ in dimension: {len(a.mean)} and {len(b.mean)}")
     if min(a.n, b.n) < 2:
         reason = f"a covariance needs 2 samples or more, got {a.n} and {b.n}"
         return FrechetDistance(float("nan"), reason, a.n, b.n)
+    apart = (a.mean - b.mean).square().sum() + a.covariance.trace() + b.covariance.trace()
+    if reason := overflow(apart):
+        return FrechetDistance(float("nan"), reason, a.n, b.n)
     values, vectors = torch.linalg.eigh(a.covariance)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
     cross = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp(min=0).sqrt().sum()
-    traces = a.covariance.trace() + b.covariance.trace()
-    value = (a.mean - b.mean).square().sum() + traces - 2 * cross
-    return FrechetDistance(max(0.0, float(value)), None, a.n, b.n)
+    return FrechetDistance(max(0.0, float(apart - 2 * cross)), None, a.n, b.n)

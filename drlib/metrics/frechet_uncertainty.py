@@ -25,8 +25,12 @@ def frechet_floor(
         features: (N, d). n: size of each part, at most N // 2 (the default).
 
     Returns:
-        the mean, with ``.n`` = ``.m`` = n; NaN with a reason where there are too few samples.
+        the mean, with ``.n`` = ``.m`` = n; NaN with a reason where there are too few samples, or too large.
+
+    Raises:
+        UserError: features that do not fit, fewer than 1 draw.
     """
+    _check_draws(draws)
     features = check_features("features", features)
     size = len(features) // 2 if n is None else n
     if 2 * size > len(features) or size < 2:
@@ -36,12 +40,17 @@ def frechet_floor(
     total = 0.0
     for _ in range(draws):
         order = torch.randperm(len(features), generator=generator)
-        total += float(frechet_distance(features[order[:size]], features[order[size : 2 * size]]))
-    return FrechetDistance(total / draws, None, size, size)
+        found = frechet_distance(features[order[:size]], features[order[size : 2 * size]])
+        total += found
+    return FrechetDistance(total / draws, found.reason, size, size)
 
 
 def frechet_at(a: Tensor, b: Tensor, n: int, *, draws: int = 5, seed: int = 0) -> FrechetDistance:
-    """Distance between random parts of n of both sets, mean over ``draws``: for comparing across sizes."""
+    """Distance between random parts of n of both sets, mean over ``draws``: for comparing across sizes.
+
+    NaN and errors as of ``frechet_floor``.
+    """
+    _check_draws(draws)
     a, b = check_features("features_a", a), check_features("features_b", b)
     if n > min(len(a), len(b)) or n < 2:
         reason = f"n = {n} is not in 2 to {min(len(a), len(b))}"
@@ -50,8 +59,14 @@ def frechet_at(a: Tensor, b: Tensor, n: int, *, draws: int = 5, seed: int = 0) -
     total = 0.0
     for _ in range(draws):
         parts = (x[torch.randperm(len(x), generator=generator)[:n]] for x in (a, b))
-        total += float(frechet_distance(*parts))
-    return FrechetDistance(total / draws, None, n, n)
+        found = frechet_distance(*parts)
+        total += found
+    return FrechetDistance(total / draws, found.reason, n, n)
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 1:
+        raise UserError(f"draws must be 1 or more, got {draws}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,8 @@ def frechet_interval(
         raise UserError("level must lie between 0 and 1, and resamples be 2 or more")
     a, b = check_features("features_a", a), check_features("features_b", b)
     value = float(frechet_distance(a, b))
+    if min(len(a), len(b)) < 4:
+        return FrechetInterval(value, *[float("nan")] * 3, len(a), len(b))
     generator = torch.Generator().manual_seed(seed)
     halves = [[_half(x, generator) for x in (a, b)] for _ in range(resamples)]
     error = float(torch.tensor([float(frechet_distance(*pair)) for pair in halves]).std())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from drlib.errors import UserError
 
@@ -33,7 +34,7 @@ class Interval:
 
 
 def paired_bootstrap(
-    differences: Sequence[np.ndarray], *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    differences: Sequence[np.ndarray | Tensor], *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
     """Percentile interval of the mean difference, resampling seeds and then images within each drawn seed.
 
@@ -42,14 +43,18 @@ def paired_bootstrap(
     number.
 
     Args:
-        differences: one one-dimensional array per seed; the paired difference of each image.
+        differences: one one-dimensional array or tensor per seed; the paired difference of each image.
         level: nominal coverage in (0, 1).
         resamples: number of bootstrap resamples.
-        seed: of the resampling; the same input gives the same bits.
+        seed: of the resampling, 0 or more; the same input gives the same bits.
 
     Returns:
         Interval; the bounds are NaN, with a reason, if a seed has one image or a difference is not finite.
+
+    Raises:
+        UserError: other shapes, a level outside (0, 1), fewer than 1 resample, a seed below 0.
     """
+    differences = [v.detach().double().cpu() if isinstance(v, Tensor) else v for v in differences]
     arrays = [np.asarray(values, dtype=np.float64) for values in differences]
     if not arrays or any(values.ndim != 1 for values in arrays):
         raise UserError("differences must be a list of one-dimensional arrays, one for each seed")
@@ -57,6 +62,8 @@ def paired_bootstrap(
         raise UserError(f"level must lie between 0 and 1, got {level}")
     if resamples < 1:
         raise UserError(f"resamples must be 1 or more, got {resamples}")
+    if seed < 0:
+        raise UserError(f"seed must be 0 or more, got {seed}")
     n, seeds = sum(map(len, arrays)), len(arrays)
     if min(map(len, arrays)) < 2:
         mean = float(np.mean([values.mean() for values in arrays])) if min(map(len, arrays)) else np.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -18,11 +19,11 @@ Screen = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float, Tensor | float
 
 
 def memory_budget(device: torch.device, memory_mb: int | None) -> int:
-    """The budget in MiB: as given, or 512, on CUDA 4096. Refused if too small."""
+    """The budget in MiB: as given, or 512, on CUDA 4096. Refused if too small, or no whole number."""
     if memory_mb is None:
         return 512 if device.type == "cpu" else 4096
-    if memory_mb < _LEAST_MB:
-        raise UserError(f"memory_mb must be {_LEAST_MB} or more, got {memory_mb}")
+    if not isinstance(memory_mb, Integral) or memory_mb < _LEAST_MB:
+        raise UserError(f"memory_mb must be {_LEAST_MB} or more, a whole number, got {memory_mb!r}")
     return memory_mb
 
 
@@ -49,6 +50,8 @@ def nearest(
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """For each row of ``a`` the index of the row of ``b`` with the smallest exact loss; ties: lowest index.
+
+    A loss ties with the smallest within 1e-12, or where that is below 1 in size, within 1e-12 of it.
 
     Args:
         screen: ``(r, ...), (c, ...) -> losses (r, c), offset, slack``, the last two a number or (r,). For all

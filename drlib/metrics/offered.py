@@ -7,6 +7,7 @@ the Frechet distance, without bias in the number of images.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +38,11 @@ def prdc_coverage(features_target: Tensor, features_made: Tensor, *, neighbors: 
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """value: unbiased, so it can be below 0; standard_error over random subsets; their number and size."""
+    """value: unbiased, so it can be below 0; standard_error over random subsets; their number and size.
+
+    The standard error is NaN with one subset, and where a set has no more than ``size`` samples: its subsets
+    are then all the same, and their spread says nothing of it.
+    """
 
     value: float
     standard_error: float
@@ -51,7 +56,12 @@ def kernel_distance(
     """KID (Binkowski et al. 2018): squared MMD with the kernel (x.y / d + 1)^3, unbiased, mean over subsets.
 
     Called KID only if the features are Inception's; ``size`` is at most the smaller set's.
+
+    Raises:
+        UserError: features that do not fit, NaN, fewer than 2 samples or 1 subset.
     """
+    if subsets < 1:
+        raise UserError(f"subsets must be 1 or more, got {subsets}")
     a, b = _check_pair(features_a, features_b)
     size = min(size, len(a), len(b))
     if size < 2:
@@ -63,7 +73,8 @@ def kernel_distance(
             for _ in range(subsets)
         ]
     )
-    error = float(values.std() / subsets**0.5) if subsets > 1 else float("nan")
+    drawn = subsets > 1 and size < min(len(a), len(b))
+    error = float(values.std() / subsets**0.5) if drawn else float("nan")
     return KernelDistance(float(values.mean()), error, subsets, size)
 
 
@@ -84,18 +95,20 @@ def combined_score(
     """The minimum of normalized metrics (section 5.1 of the paper), and which metric it is.
 
     The paper does not say how to normalize. Here each metric is placed between two declared values, 0 at
-    ``worst`` (as of noise) and 1 at ``best`` (as of exact copies), and clipped to [0, 1]. NaN gives NaN.
+    ``worst`` (as of noise) and 1 at ``best`` (as of exact copies), and clipped to [0, 1]. NaN gives NaN. Both
+    are finite: the PSNR of exact copies is infinite, so for PSNR a finite best value must be declared.
 
     Raises:
-        UserError: a metric without its two values, or with equal ones.
+        UserError: a metric without its two values, or with equal, infinite or NaN ones.
     """
     if not values:
         raise UserError("a combined score needs at least one metric")
     normalized = {}
     for name, value in values.items():
-        if name not in worst or name not in best or worst[name] == best[name]:
-            raise UserError(f"{name} needs two different values, worst and best, to be normalized by")
-        share = (value - worst[name]) / (best[name] - worst[name])
+        ends = worst.get(name, math.nan), best.get(name, math.nan)
+        if ends[0] == ends[1] or not all(map(math.isfinite, ends)):
+            raise UserError(f"{name} needs two different finite values, worst and best, to be normalized by")
+        share = (value - ends[0]) / (ends[1] - ends[0])
         normalized[name] = min(1.0, max(0.0, share)) if share == share else share
     for name, share in normalized.items():
         if share != share:

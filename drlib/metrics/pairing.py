@@ -8,6 +8,7 @@ i, as if the attack had returned the images in the order of the training set. No
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from drlib.errors import UserError
-from drlib.metrics.sample import sample_distance
+from drlib.metrics.sample import check_images, check_labels, sample_distance
 from drlib.metrics.ssim import ssim_matrix
 
 WAYS = ("nearest", "hungarian", "printed")
@@ -35,13 +36,14 @@ class Pairing:
 
 
 def who_is_who(
-    reconstructions: Tensor,
-    targets: Tensor,
-    reconstruction_labels: Tensor | None = None,
-    target_labels: Tensor | None = None,
+    reconstructions: Tensor | np.ndarray,
+    targets: Tensor | np.ndarray,
+    reconstruction_labels: Tensor | Sequence[int] | None = None,
+    target_labels: Tensor | Sequence[int] | None = None,
 ) -> dict[str, Pairing]:
     """The three pairings by SSIM, as ``WAYS`` names them; n reconstructions and n targets.
 
+    Images and labels are those that ``sample_distance`` takes.
     With labels, nearest neighbor and Hungarian stay inside the class; then each class needs as many
     reconstructions as targets. The nearest neighbor's mean is never below the Hungarian's, and that (over all
     classes) never below printed order's.
@@ -49,6 +51,7 @@ def who_is_who(
     Raises:
         UserError: other numbers of reconstructions than of targets, over all or in a class; bad images.
     """
+    reconstructions, targets = check_images("reconstructions", reconstructions, "targets", targets)
     if len(reconstructions) != len(targets):
         raise UserError(
             f"pairing one to one needs equally many images: got {len(reconstructions)} reconstructions "
@@ -58,7 +61,8 @@ def who_is_who(
     similarity = ssim_matrix(reconstructions.double(), targets.double()).cpu()
     allowed = similarity
     if reconstruction_labels is not None:
-        mine, theirs = (torch.as_tensor(labels).cpu() for labels in (reconstruction_labels, target_labels))
+        mine = check_labels("reconstruction_labels", reconstruction_labels, len(targets))
+        theirs = check_labels("target_labels", target_labels, len(targets))
         if not torch.equal(mine.sort().values, theirs.sort().values):
             raise UserError("pairing in class needs as many reconstructions as targets in each class")
         allowed = similarity.masked_fill(mine[:, None] != theirs[None], -np.inf)

@@ -22,7 +22,7 @@ class Resume:
 
     ``search.json`` identifies the search. Each block of rows is a safetensors file with ``row`` and ``index``
     (int64) and ``value`` (float64), named by its SHA-256 and written under another name first: a file that
-    is there is whole, and a damaged one is passed over.
+    is there is whole, and one that is damaged or holds something else is passed over.
     """
 
     def __init__(self, folder: str | Path, identity: dict[str, str]) -> None:
@@ -31,13 +31,13 @@ class Resume:
         Raises:
             UserError: the folder holds another search or something else, or cannot be written.
         """
-        self.folder = Path(folder)
         try:
+            self.folder = Path(folder)
             self.folder.mkdir(parents=True, exist_ok=True)
             if all(path.suffix == ".partial" for path in self.folder.iterdir()):  # new, or killed right here
                 self._write(_SEARCH, (json.dumps(identity, indent=1) + "\n").encode())
             found = json.loads((self.folder / _SEARCH).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             raise UserError(
                 f"{folder} is not a folder in which a search can be kept ({error}): give a new one"
             ) from None
@@ -47,13 +47,18 @@ class Resume:
 
     def finished(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """``row``, ``index`` and ``value`` of each finished block, on the CPU."""
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
         for path in sorted(self.folder.glob("*.safetensors")):
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() == path.stem:
-                block = load(content)
-                yield block["row"], block["index"], block["value"]
+                try:
+                    block = load(content)
+                    found = block["row"], block["index"], block["value"]
+                except (SafetensorError, KeyError):
+                    continue
+                yield found
 
     def add(self, row: Tensor, index: Tensor, value: Tensor) -> None:
         """Keep a finished block."""

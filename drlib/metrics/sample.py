@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,11 +32,13 @@ class SampleDistance:
         distance: mean of ``values``: SSIM or PSNR (higher is closer) or MSE (lower is closer). PSNR is inf as
             soon as there is one copy; ``median`` and ``copies`` stand beside it.
         coverage: share of the targets that are the nearest of some reconstruction, in (0, 1].
-        nearest: int64 (n,) index into the targets, on the CPU.
+        nearest: int64 (n,) index into the targets, on the CPU: the lowest of those whose SSIM, or MSE (also
+            for PSNR), is within 1e-12 of the best, in proportion to it.
         values: float32 (n,) raw SSIM, PSNR in dB or MSE with the nearest target, on the CPU.
         matching: ``class`` if labels restricted the candidates, else ``all``.
         median: median of ``values``.
-        copies: reconstructions equal to their nearest target in every pixel.
+        copies: reconstructions equal in every pixel to a target that they may be matched with. That is the
+            nearest, or ties with it.
         coverage_floor: the smallest coverage possible: one target for each class that has a reconstruction
             (``class``), one target (``all``).
         coverage_chance: expected coverage if each reconstruction hit one of its candidates uniformly at
@@ -71,18 +75,20 @@ def sample_distance(
     """Match each reconstruction to its closest target and summarize (Definition 4.2).
 
     Args:
-        reconstructions: (n, c, h, w) floating point in [0, 1].
+        reconstructions: (n, c, h, w) floating point in [0, 1]: a dense tensor or a NumPy array.
         targets: (m, c, h, w) likewise.
         metric: ``ssim``, ``psnr`` or ``mse``. PSNR (range 1) and MSE share neighbors and coverage.
-        reconstruction_labels: n integers, or None. With labels, matching is inside the class.
+        reconstruction_labels: n integers (also an array or a pandas Series), or None. With labels, matching
+            is inside the class.
         target_labels: m integers, or None; given if and only if ``reconstruction_labels`` is.
         compiled: for ``ssim``: see ``ssim_matrix``.
         progress: called with the pairs done and all pairs that are to be done; pairs of different classes
             are not among them.
         resume: a folder, made if missing. Each finished block of reconstructions (of one class, at most 1024,
             with MSE and PSNR 2048) is kept there, and a later call with the same inputs does only the rest.
-        memory_mb: bounds all that is held beside the images and 16 bytes for each reconstruction, whatever n
-            and m are: 64 or more, default 512, on CUDA 4096.
+        memory_mb: bounds all that is held beside the images and 16 bytes for each reconstruction (some 200 if
+            its SSIM is that of a copy, and its nearest is none), whatever n and m are: a whole number, 64 or
+            more, default 512, on CUDA 4096.
 
     Raises:
         UserError: (a ValueError) one line, before any work.
@@ -91,15 +97,17 @@ def sample_distance(
         raise unknown("metric", metric, METRICS)
     if compiled and metric != "ssim":
         raise UserError(f"compiled=True is for the metric 'ssim', not for '{metric}'")
-    a, b = _check_images("reconstructions", reconstructions, "targets", targets)
+    a, b = check_images("reconstructions", reconstructions, "targets", targets)
     if (reconstruction_labels is None) != (target_labels is None):
         missing = "reconstruction_labels" if reconstruction_labels is None else "target_labels"
         raise UserError(
             f"{missing} is missing: give the labels of both sides (match in class) or of none (all)"
         )
     restricted = reconstruction_labels is not None
-    x = _check_labels("reconstruction_labels", reconstruction_labels, len(a))
-    y = _check_labels("target_labels", target_labels, len(b))
+    x, y = (torch.zeros(len(images), dtype=torch.int64) for images in (a, b))  # one class: all are candidates
+    if restricted:
+        x = check_labels("reconstruction_labels", reconstruction_labels, len(a))
+        y = check_labels("target_labels", target_labels, len(b))
     classes = x.unique().tolist()
     absent = sorted(set(classes) - set(y.unique().tolist()))
     if absent:
@@ -122,7 +130,7 @@ def sample_distance(
     pairs = _Pairs(progress, sum(len(rows) * len(candidates) for rows, candidates in members))
     find = partial(_nearest, metric=metric, compiled=compiled, memory_mb=memory_mb, progress=pairs.add)
     index, values = _search(a, b, members, find, pairs, kept, block)
-    # a copy has all but exactly the best value: compare only these in every pixel
+    # a copy has all but exactly the best value: only these can be copies
     alike = {"mse": values == 0, "psnr": values.isinf(), "ssim": values > 1 - 1e-9}[metric]
     floor = chance = 0.0
     for rows, candidates in members:
@@ -138,7 +146,7 @@ def sample_distance(
         metric=metric,
         matching="class" if restricted else "all",
         median=float(np.median(values.double().numpy())),
-        copies=_copies(a, b, index, alike.nonzero().squeeze(1).split(block)),
+        copies=_copies(a, b, members, index, alike.nonzero().squeeze(1).split(block)),
         coverage_floor=floor,
         coverage_chance=chance,
         n=len(a),
@@ -151,7 +159,7 @@ def near_duplicates(a: Tensor, b: Tensor, threshold: float = 0.95) -> Tensor:
 
     Images are (n, c, h, w) and (m, c, h, w) in [0, 1]. A set against itself includes the diagonal.
     """
-    a, b = _check_images("a", a, "b", b)
+    a, b = check_images("a", a, "b", b)
     step = max(1, 2**24 // len(b))
     pairs = [torch.empty(0, 2, dtype=torch.int64)]
     for i in range(0, len(a), step):
@@ -271,13 +279,45 @@ def _norms64(x: Tensor) -> Tensor:
     return torch.cat([torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in x.split(64)])
 
 
-def _copies(a: Tensor, b: Tensor, index: Tensor, parts: Sequence[Tensor]) -> int:
-    """How many of these rows of ``a`` equal the image of ``b`` at their index."""
+def _copies(
+    a: Tensor,
+    b: Tensor,
+    members: list[tuple[Tensor, Tensor]],
+    index: Tensor,
+    parts: Sequence[Tensor],
+) -> int:
+    """How many of these rows of ``a`` equal one of their candidates: as a rule the one at their index.
+
+    Only for a row that does not, because its nearest may be another that ties, all candidates are hashed.
+    """
     pairs = ((a[part.to(a.device)], b[index[part].to(b.device)]) for part in parts)
-    return sum(int((x == y).flatten(1).all(1).sum()) for x, y in pairs)
+    equal = torch.cat([(x == y).flatten(1).all(1).cpu() for x, y in pairs])
+    left, copies = torch.cat(parts)[~equal], int(equal.sum())
+    for rows, candidates in members:
+        made = Counter(digest(a[i].double() + 0.0) for i in rows[torch.isin(rows, left)])  # -0.0 is 0.0
+        if made:
+            copies += sum(made.pop(digest(b[j].double() + 0.0), 0) for j in candidates)
+    return copies
 
 
-def _check_images(name_a: str, a: object, name_b: str, b: object) -> tuple[Tensor, Tensor]:
+def from_array(name: str, array: np.ndarray) -> Tensor:
+    """A NumPy array of any byte order and strides as a tensor, without a copy where it can be.
+
+    Raises ``UserError`` for a type that PyTorch does not have, such as object or longdouble.
+    """
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = array.copy()
+    try:
+        with warnings.catch_warnings():  # of arrays that are read-only: nothing is written here
+            warnings.simplefilter("ignore")
+            return torch.from_numpy(array)
+    except TypeError:
+        raise UserError(f"{name} must hold numbers of 64 bits or fewer, got dtype {array.dtype}") from None
+
+
+def check_images(name_a: str, a: object, name_b: str, b: object) -> tuple[Tensor, Tensor]:
+    """Both sets as float32 or float64 tensors on one device; refused unless in [0, 1] and of one shape."""
     a, b = _check_set(name_a, a), _check_set(name_b, b)
     if a.shape[1:] != b.shape[1:]:
         shapes = f"{tuple(a.shape[1:])} and {tuple(b.shape[1:])}"
@@ -287,11 +327,13 @@ def _check_images(name_a: str, a: object, name_b: str, b: object) -> tuple[Tenso
 
 def _check_set(name: str, images: object) -> Tensor:
     if isinstance(images, np.ndarray):
-        images = torch.from_numpy(images)
+        images = from_array(name, images)
     if not isinstance(images, Tensor):
         raise UserError(f"{name} must be a tensor (n, channels, height, width), got {type(images).__name__}")
     if images.ndim != 4:
         raise UserError(f"{name} must have shape (n, channels, height, width), got {tuple(images.shape)}")
+    if images.layout != torch.strided:
+        raise UserError(f"{name} must be dense, got {images.layout}; convert with {name}.to_dense()")
     if images.numel() == 0:
         raise UserError(f"{name} is empty: shape {tuple(images.shape)}")
     if images.dtype == torch.uint8:
@@ -306,17 +348,16 @@ def _check_set(name: str, images: object) -> Tensor:
         bad = int(images.isnan().flatten(1).any(1).sum())
         raise UserError(f"{name} contains NaN in {bad} of {len(images)} images")
     if low < 0 or high > 1:
-        raise UserError(
-            f"{name} must lie in [0, 1], found {low:.6g} to {high:.6g} (normalized? clamp or undo)"
-        )
+        raise UserError(f"{name} must lie in [0, 1], found {low} to {high} (normalized? clamp or undo)")
     return images
 
 
-def _check_labels(name: str, labels: object, n: int) -> Tensor:
-    if labels is None:
-        return torch.zeros(n, dtype=torch.int64)  # one class: every target is a candidate
+def check_labels(name: str, labels: object, n: int) -> Tensor:
+    """Labels as int64 (n,), on the CPU. Raises ``UserError`` for another length, or what are no integers."""
+    labels = labels.to_numpy() if hasattr(labels, "to_numpy") else labels  # pandas
     try:
-        labels = torch.as_tensor(labels).detach().cpu()
+        labels = from_array(name, labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)
+        labels = labels.detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise UserError(f"{name} must be {n} integers, got {type(labels).__name__}") from None
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:

@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -45,9 +46,9 @@ def ssim_matrix(
     """SSIM of every image of ``a`` with every image of ``b``.
 
     Args:
-        a, b: (n, c, h, w) and (m, c, h, w) in [0, 1], on one device.
+        a, b: (n, c, h, w) and (m, c, h, w), floating point in [0, 1], on one device; neither is empty.
         window: ``gaussian`` or ``uniform``.
-        block: pairs computed at once; the default fits the cache (CPU) or 128 MiB (CUDA).
+        block: pairs computed at once, 1 or more; the default fits the cache (CPU) or 128 MiB (CUDA).
         compiled: use ``torch.compile``. It needs a C++ compiler and, once for each shape of image, several
             seconds; it pays from about 10 million pairs on. Its blocks have a fixed shape, so no ``block``.
 
@@ -55,8 +56,10 @@ def ssim_matrix(
         (n, m) in [-1, 1], float64 if an input is float64, else float32 (within 1e-5 of float64).
 
     Raises:
-        UserError: unknown window; ``compiled`` with ``block``, or without a C++ compiler.
+        UserError: sets that are empty, no floating point images or differ in their shape; unknown window, a
+            block below 1; ``compiled`` with ``block``, or without a C++ compiler.
     """
+    _check(a, b, block)
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     scores = torch.empty(len(a), len(b), dtype=dtype, device=a.device)
     with torch.no_grad(), full_precision():
@@ -71,7 +74,13 @@ def ssim_matrix(
 
 
 def ssim(a: Tensor, b: Tensor, *, window: str = "gaussian") -> Tensor:
-    """SSIM of ``a[i]`` with ``b[i]``, computed in float64: two (n, c, h, w) in [0, 1] -> float64 (n,)."""
+    """SSIM of ``a[i]`` with ``b[i]``, computed in float64: two (n, c, h, w) in [0, 1] -> float64 (n,).
+
+    Raises ``UserError`` as ``ssim_matrix`` does, and for sets of unequal length.
+    """
+    _check(a, b)
+    if len(a) != len(b):
+        raise UserError(f"ssim needs as many images in b as in a, got {len(a)} and {len(b)}; or ssim_matrix")
     scores = torch.empty(len(a), dtype=torch.float64, device=a.device)
     step = max(1, (2**17 if a.device.type == "cpu" else 2**25) // max(1, a[:1].numel()))
     with torch.no_grad():
@@ -99,18 +108,25 @@ def ssim_nearest(
     """For each image of ``a`` its most similar image of ``b``.
 
     Blocks are screened in the input's precision, then every candidate within 2e-5 of the best is scored again
-    in float64, so values do not depend on the block size. Ties go to the lowest index.
+    in float64, so values do not depend on the block size. Values within 1e-12 of the best, in
+    proportion to it, tie with it; ties go to the lowest index.
 
     Args:
         a, b, window, block, compiled: as for ``ssim_matrix``.
-        candidates: int64 (k,), ascending: the images of ``b`` to search; default: all.
+        candidates: int64 (k,), ascending: the images of ``b`` to search, 1 or more; default: all.
         memory_mb: bounds all that is held beside the inputs and the result, whatever n and m are: 64 or more,
             default 512, on CUDA 4096.
         progress: called with the number of pairs just done.
 
     Returns:
         index int64 (n,) into ``b``, and SSIM float64 (n,).
+
+    Raises:
+        UserError: as ``ssim_matrix``; no candidates, or a budget below 64.
     """
+    _check(a, b, block)
+    if candidates is not None and len(candidates) == 0:
+        raise UserError("candidates is empty: give 1 index of b or more, or None for all")
     rows, columns = block_shape(a, memory_mb, _SEARCH_ROWS)
 
     def screen(x: Tensor, y: Tensor) -> tuple[Tensor, float, float]:
@@ -127,6 +143,20 @@ def ssim_nearest(
         progress=progress,
     )
     return index, -loss
+
+
+def _check(a: object, b: object, block: int | None = None) -> None:
+    """Refuse what SSIM is not defined for. It is called for each block: no look at the pixels."""
+    for name, images in (("a", a), ("b", b)):
+        if not isinstance(images, Tensor):
+            raise UserError(f"{name} must be a tensor (n, c, h, w), got {type(images).__name__}")
+        if images.ndim != 4 or images.numel() == 0 or not images.is_floating_point():
+            got = f"{images.dtype} {tuple(images.shape)}"
+            raise UserError(f"{name} must be floating point (n, c, h, w) with 1 image or more, got {got}")
+    if a.shape[1:] != b.shape[1:]:
+        raise UserError(f"a and b differ in image shape: {tuple(a.shape[1:])} and {tuple(b.shape[1:])}")
+    if block is not None and not (isinstance(block, Integral) and block >= 1):
+        raise UserError(f"block must be a whole number, 1 or more, got {block!r}")
 
 
 def _kernel(
