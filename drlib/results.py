@@ -441,7 +441,7 @@ def _gap(metric: str, scores: Sequence[Artifact]) -> dict[str, Any]:
         "gap": interval.mean,
         "gap_low": interval.low,
         "gap_high": interval.high,
-        "gap_p": p_value(interval.mean, torch.stack(_tensors(scores, f"{metric}.resplit_gaps")).mean(dim=0)),
+        "gap_p": p_value(torch.stack(_tensors(scores, f"{metric}.resplit_gaps")).mean(dim=0)),
     }
 
 

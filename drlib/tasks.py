@@ -353,13 +353,16 @@ def _sample_metrics(sides: dict[str, tuple[Labeled, Labeled]], data: dict[str, A
 
 
 def _resplit(made: Labeled, trained: Labeled, holdout: Labeled) -> dict[str, Tensor]:
-    """Gaps if training and holdout images had been drawn otherwise, for each sample-level metric."""
+    """The gap, and gaps had training and holdout images been drawn otherwise, for each sample-level metric.
+
+    In float64 throughout: equal images must be equally close, or ties are broken by rounding.
+    """
     pool_images = torch.cat([trained.images, holdout.images])
     pool_labels = torch.cat([trained.labels, holdout.labels])
     flat, pool_flat = made.images.double().flatten(1), pool_images.double().flatten(1)
     mse = torch.cdist(flat, pool_flat).square() / flat.shape[1]
     similarity = {
-        "SSIM": ssim_matrix(made.images, pool_images),
+        "SSIM": ssim_matrix(made.images.double(), pool_images.double()),
         "PSNR": -10 * mse.clamp(min=1e-12).log10(),
         "MSE": -mse,
     }

@@ -157,7 +157,7 @@ FAULTS = (
     Fault(
         "shuffles across classes",
         "drlib/metrics/memorization.py",
-        "shuffled = (keys + groups).argsort(1)",
+        "shuffled = (keys + kept).argsort(1)",
         "shuffled = keys.argsort(1)",
         "tests/test_metrics_memorization.py",
     ),

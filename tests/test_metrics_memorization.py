@@ -149,6 +149,49 @@ def test_the_permutation_test_finds_a_relation_inside_groups_and_ignores_one_bet
     assert permutation_p_value(-inside[0], inside[1], groups) == 1 / 1001  # two-sided
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("between", [-3.0, 0.0, 3.0])
+def test_a_relation_inside_groups_is_found_whatever_lies_between_them(sign, between):
+    groups = torch.arange(5).repeat_interleave(10)
+    inside = torch.rand(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    a, b = groups + 0.9 * inside, between * groups + sign * 0.9 * inside
+    assert rank_correlation(a, b, groups) == pytest.approx(sign)
+    assert permutation_p_value(a, b, groups) == 1 / 1001
+
+
+def test_permutation_p_values_are_uniform_where_only_groups_differ():
+    groups = torch.arange(5).repeat_interleave(10)
+    ps = []
+    for seed in range(200):
+        noise = torch.randn(2, 50, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        ps.append(permutation_p_value(groups + noise[0], noise[1] - groups, groups, draws=200))
+    assert 8 <= sum(p <= 0.1 for p in ps) <= 34  # binomial(200, 0.1): 20 +- 4.2
+    assert abs(sum(ps) / len(ps) - 0.5) < 0.08
+
+
+@pytest.mark.parametrize("draws", [0, -1])
+def test_a_permutation_test_needs_draws(draws):
+    with pytest.raises(UserError, match="draws must be 1 or more"):
+        permutation_p_value(
+            torch.arange(4.0), torch.arange(4.0), torch.zeros(4, dtype=torch.long), draws=draws
+        )
+
+
+@pytest.mark.parametrize("lengths", [(4, 5, 4), (4, 4, 5), (5, 4, 4)])
+def test_rank_correlation_refuses_other_lengths(lengths):
+    a, b, groups = (torch.zeros(n) for n in lengths)
+    with pytest.raises(UserError, match="equal length"):
+        rank_correlation(a, b, groups.long())
+
+
+def test_halves_that_disagree_are_not_reliable_at_all():
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(40):
+        inside = torch.rand(8, 6, generator=generator) < 0.5
+        r, reliability = split_half_reliability(inside, torch.rand(8, 6, generator=generator), splits=1)
+        assert math.isnan(r) or (reliability == 0.0 if r < 0 else 0 <= reliability <= 1)
+
+
 def test_the_permutation_test_is_exact_where_all_shuffles_can_be_listed():
     a, b = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0, 4.0, 3.0])
     observed = abs(rank_correlation(a, b))

@@ -30,7 +30,10 @@ def resplit_gaps(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Tensor:
-    """Gaps under random re-splits of the pool: (resamples,) float64, the means of ``resplit_differences``."""
+    """The gap, then the gaps under random re-splits of the pool: the means of ``resplit_differences``.
+
+    Returns (1 + resamples,) float64, for ``p_value``.
+    """
     return resplit_differences(similarity, pool_labels, labels, resamples=resamples, seed=seed).mean(dim=1)
 
 
@@ -42,27 +45,48 @@ def resplit_differences(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Tensor:
-    """For each re-split of the pool and each reconstruction, how much closer the training half is.
+    """How much closer each reconstruction is to the training half: of the split as it is, and of re-splits.
 
-    similarity: (n, 2m), larger is closer; first the m training images, then the m holdout images.
-    pool_labels: (2m,) classes, each with as many training as holdout images. labels: (n,) classes of the
-    reconstructions, or None to compare with all classes. Returns (resamples, n) float64: the similarity to
-    the nearest image of the half that is called training minus that to the nearest image of the other half.
-    The same seed draws the same re-splits, whatever the reconstructions.
+    Args:
+        similarity: (n, 2m), larger is closer; first the m training images, then the m holdout images.
+        pool_labels: (2m,) classes, each with as many training as holdout images.
+        labels: (n,) classes of the reconstructions, or None to compare with all classes.
+
+    Returns:
+        (1 + resamples, n) float64: the similarity to the nearest image of the training half minus that to the
+        nearest image of the other half. The first row is the real split. The same seed draws the same
+        re-splits, whatever the reconstructions.
+
+    Raises:
+        UserError: shapes that do not fit, NaN or infinite similarity, a label that the pool does not have.
     """
-    size = similarity.shape[1]
+    _check(similarity, pool_labels, labels)
+    similarity = similarity.double()
+    if labels is not None:
+        similarity = similarity.masked_fill(labels[:, None] != pool_labels[None], -torch.inf)
+    ranked, order = similarity.sort(dim=1, descending=True)
+    real = torch.arange(len(pool_labels)) < len(pool_labels) // 2
+    trained = torch.cat([real[None], _resplits(pool_labels, resamples, seed)])
+    step = max(1, _ENTRIES // (len(order) * min(len(pool_labels), _RANKS)))
+    return torch.cat([_differences(ranked, order, chunk) for chunk in trained.split(step)])
+
+
+def _check(similarity: Tensor, pool_labels: Tensor, labels: Tensor | None) -> None:
+    if similarity.dim() != 2 or not similarity.numel() or not bool(similarity.isfinite().all()):
+        raise UserError(f"similarity must be (n, 2m) finite numbers, got {tuple(similarity.shape)}")
+    n, size = similarity.shape
     if size % 2 or pool_labels.shape != (size,):
         raise UserError(f"the pool needs m training and m holdout images with labels, got {size} columns")
     halves = pool_labels.view(2, -1)
     if not torch.equal(halves[0].sort().values, halves[1].sort().values):
         raise UserError("the pool needs as many training as holdout images in each class")
-    similarity = similarity.double()
-    if labels is not None:
-        similarity = similarity.masked_fill(labels[:, None] != pool_labels[None], -torch.inf)
-    ranked, order = similarity.sort(dim=1, descending=True)
-    trained = _resplits(pool_labels, resamples, seed)
-    step = max(1, _ENTRIES // (len(order) * min(size, _RANKS)))
-    return torch.cat([_differences(ranked, order, chunk) for chunk in trained.split(step)])
+    if labels is None:
+        return
+    if labels.shape != (n,):
+        raise UserError(f"{n} reconstructions need {n} labels, got {tuple(labels.shape)}")
+    strange = sorted(set(labels.tolist()) - set(pool_labels.tolist()))
+    if strange:
+        raise UserError(f"the pool has no image of class {strange[0]}")
 
 
 def _differences(ranked: Tensor, order: Tensor, trained: Tensor) -> Tensor:
@@ -96,6 +120,11 @@ def _resplits(pool_labels: Tensor, resamples: int, seed: int) -> Tensor:
     return trained
 
 
-def p_value(observed: float, resplit: Tensor) -> float:
-    """Share of re-splits with a gap of at least ``observed``, the real split counted among them."""
-    return (1 + int((resplit >= observed).sum())) / (1 + len(resplit))
+def p_value(gaps: Tensor) -> float:
+    """Share of splits with a gap of at least the real one's, which is counted among them.
+
+    gaps: (1 + resamples,), the real split's first (as from ``resplit_gaps``); NaN if any of them is.
+    """
+    if not bool(gaps.isfinite().all()):
+        return float("nan")
+    return float((gaps >= gaps[0] - 1e-12).double().mean())  # equal but for rounding counts as equal

@@ -13,6 +13,7 @@ label, which has the same mean over calibrated models and a smaller variance.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -144,7 +145,7 @@ def split_half_reliability(
     """Would other models rank the samples alike? Spearman correlation between two halves of the models.
 
     Returns the mean over ``splits`` random halvings, and the reliability of all models together by the
-    Spearman-Brown formula 2r / (1 + r). NaN where the values of a half are all equal.
+    Spearman-Brown formula 2r / (1 + r), or 0 if r is negative. NaN where the values of a half are all equal.
     """
     inside, outcome = _check(inside, outcome)
     usable = torch.ones_like(inside) if usable is None else usable.bool()
@@ -158,45 +159,58 @@ def split_half_reliability(
         a, b = (memorization(inside[h], outcome[h], usable=usable[h]).values for h in halves)
         found.append(rank_correlation(a, b))
     r = torch.tensor(found, dtype=torch.float64).nanmean().item()
-    return r, 2 * r / (1 + r)
+    return r, 0.0 if r < 0 else 2 * r / (1 + r)
 
 
-def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's correlation of two (n,) tensors over the entries that both have; NaN if one is constant."""
-    ranks = _ranks(a, b)[0]
-    return float("nan") if ranks is None else float(torch.corrcoef(ranks)[0, 1])
+def rank_correlation(a: Tensor, b: Tensor, groups: Tensor | None = None) -> float:
+    """Spearman's correlation of two (n,) tensors over the entries that both have; NaN if one is constant.
+
+    groups: int64 (n,); ranks are then taken inside them, so what differs between groups counts for nothing.
+    """
+    x, y, _ = _ranks(a, b, groups)
+    scale = (x.square().sum() * y.square().sum()).sqrt()
+    return float(x @ y / scale) if scale > 0 and len(x) > 2 else float("nan")
 
 
 def permutation_p_value(a: Tensor, b: Tensor, groups: Tensor, *, draws: int = 1000, seed: int = 0) -> float:
-    """Two-sided p-value of the rank correlation: the share of shuffles with one that is at least as large.
+    """Two-sided p-value of ``rank_correlation(a, b, groups)``.
 
-    a, b: (n,) as for ``rank_correlation``. groups: int64 (n,); ``b`` is shuffled inside them, so what differs
-    between groups is no evidence. The observed order counts as one of the shuffles. NaN without correlation.
+    The share of random orders of ``b`` inside the groups whose correlation is at least as far from zero; the
+    observed order is counted among them. NaN without a correlation.
+
+    Raises:
+        UserError: lengths that do not fit, fewer than one draw.
     """
-    ranks, known = _ranks(a, b)
-    if ranks is None:
+    if draws < 1:
+        raise UserError(f"draws must be 1 or more, got {draws}")
+    x, y, kept = _ranks(a, b, groups)
+    if math.isnan(rank_correlation(a, b, groups)):
         return float("nan")
-    centered = ranks - ranks.mean(1, keepdim=True)
-    groups = groups[known]
-    observed = centered[0] @ centered[1]
-    # sorted by group, and at random inside a group; the same group takes the same places in every row
+    # sorted by group, and at random inside a group: a group has the same places in every row
     generator = torch.Generator().manual_seed(seed)
-    keys = torch.rand(draws, len(groups), generator=generator, dtype=torch.float64)
-    places = groups.argsort(stable=True)
-    shuffled = (keys + groups).argsort(1)
-    drawn = centered[1][shuffled] @ centered[0][places]
-    return (1 + int((drawn.abs() >= observed.abs() - 1e-9).sum())) / (1 + draws)
+    keys = torch.rand(draws, len(kept), generator=generator, dtype=torch.float64)
+    places = kept.argsort(stable=True)
+    shuffled = (keys + kept).argsort(1)
+    drawn = y[shuffled] @ x[places]
+    return (1 + int((drawn.abs() >= (x @ y).abs() - 1e-9).sum())) / (1 + draws)
 
 
-def _ranks(a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Ranks (2, k) of the entries that both have, None without variation; and which entries these are."""
+def _ranks(a: Tensor, b: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Centered ranks, inside groups, of the entries that both have: two (k,) and their groups 0, 1, ..."""
     from scipy.stats import rankdata
 
+    groups = torch.zeros(len(a), dtype=torch.long) if groups is None else groups
+    if a.dim() != 1 or a.shape != b.shape or a.shape != groups.shape:
+        shapes = ", ".join(str(tuple(each.shape)) for each in (a, b, groups))
+        raise UserError(f"values and groups must be one row of equal length, got {shapes}")
     known = a.isfinite() & b.isfinite()
-    if int(known.sum()) < 3:
-        return None, known
-    ranks = torch.stack([torch.from_numpy(rankdata(values[known].numpy())) for values in (a, b)])
-    return (None if (ranks == ranks[:, :1]).all(1).any() else ranks), known
+    _, kept = groups[known].unique(return_inverse=True)
+    pair = [values.detach()[known].double() for values in (a, b)]
+    for values in pair:
+        for group in range(int(kept.max()) + 1 if len(kept) else 0):
+            ranks = torch.from_numpy(rankdata(values[kept == group].numpy()))
+            values[kept == group] = ranks - ranks.mean()
+    return *pair, kept
 
 
 def _check(inside: Tensor, outcome: Tensor) -> tuple[Tensor, Tensor]:
