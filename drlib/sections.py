@@ -428,7 +428,7 @@ class Metrics(ImageData):
     """Definitions 4.1 to 4.4 on real images."""
 
     slug: ClassVar[str] = "metrics"
-    target_size: int = _parameter("images in the target data set", "a whole number from 1", ge=1)
+    target_size: int = _parameter("images in the target data set", "a whole number from 2", ge=2)
     seed: int = _parameter(
         "seed of the disturbances shown", "a whole number from 0 to 2147483547", ge=0, le=2**31 - 101
     )
@@ -664,6 +664,11 @@ class Leaked(MatchedGradients):
     draws: int = _parameter("mixtures drawn for each share of leaked images", "a whole number from 1", ge=1)
 
     def cells(self) -> list[Cell | Experiment]:
+        classes = len(self.splits().classes)
+        if self.target_size < classes:
+            raise UserError(
+                f"target_size={self.target_size} is fewer than the {classes} classes of {self.dataset}"
+            )
         return [*self.attack_cells(), *self.gradient_cells()]
 
 
@@ -724,8 +729,14 @@ class WhyNotAccuracy(OneTarget):
             equal_size=None,
         )  # fmt: skip
 
+    def judged_cell(self) -> Cell:
+        """A cell of the static target, whichever attacks there are: it brings the evaluators."""
+        target = self.target(self.target_size, self.seed)
+        return self.cell(self.target_size, self.seed, "noise", target=target, hyperparameters={})
+
     def cells(self) -> list[Cell | Experiment]:
-        return [*self.attack_cells(), self.generated(), self.robust(), self.fooling_cell()]
+        experiments = [self.generated(), self.robust()]
+        return [*self.attack_cells(), self.judged_cell(), *experiments, self.fooling_cell()]
 
 
 class TSNE(OneTarget):
@@ -734,6 +745,16 @@ class TSNE(OneTarget):
     slug: ClassVar[str] = "tsne"
     perplexity: float = _parameter("t-SNE: neighbors that count, roughly", "a number above 1", gt=1)
     space: Literal["pixels", "features"] = _parameter("what is embedded", "pixels or features")
+
+    def cells(self) -> list[Cell | Experiment]:
+        cells = self.attack_cells()
+        points = self.target_size + len(cells) * (self.n or self.target_size)
+        if not 3 * self.perplexity < points:
+            raise UserError(
+                f"perplexity={self.perplexity:g} is too large: with at most {points} points it must be below "
+                f"{points / 3:.4g}"
+            )
+        return list(cells)
 
 
 class MeasuringMemorization(OneTarget):
@@ -778,7 +799,9 @@ class MeasuringMemorization(OneTarget):
 
     def ensembles(self) -> dict[str, Ensemble]:
         """By name: ``n<size>``, ``n<size>_fewer``, ``flipped``, ``leave_one_out``, ``tiny_subsampled``, and
-        ``alone`` (one image in each class)."""
+        ``alone`` (one image in each class, if there are three or more: without one, two must be left)."""
+        if round(self.flipped * self.target_size) < 1:
+            raise UserError(f"flipped={self.flipped:g} of {self.target_size} images is no wrong label")
         classes = len(self.splits().classes)
         made = {f"n{size}": self.ensemble(size) for size in self.target_sizes}
         if self.fewer_classes is not None and self.fewer_classes < classes:
@@ -790,7 +813,8 @@ class MeasuringMemorization(OneTarget):
         exact = {"design": "leave_one_out", "models": self.tiny_models}
         made["leave_one_out"] = self.ensemble(self.tiny_size, **exact)
         made["tiny_subsampled"] = self.ensemble(self.tiny_size)
-        made["alone"] = self.ensemble(classes, **exact)
+        if classes > 2:
+            made["alone"] = self.ensemble(classes, **exact)
         return made
 
     def scored(self) -> list[str]:

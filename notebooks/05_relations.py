@@ -870,12 +870,14 @@ def ends(row: pd.Series, kind: str) -> tuple[dict[str, float], dict[str, float]]
 
 
 def combined(row: pd.Series, kind: str) -> tuple[float, str]:
-    """Score and deciding metric; a metric whose two ends coincide or are unknown cannot decide."""
+    """Score and deciding metric; NaN and the reason where a metric has no two ends to be placed between."""
     worst, best = ends(row, kind)
-    usable = [m for m in JUDGED if math.isfinite(worst[m]) and math.isfinite(best[m]) and worst[m] != best[m]]
-    if not usable:
-        return math.nan, "no metric can be normalized"
-    return combined_score({m: float(row[m]) for m in usable}, worst, best)
+    for m in JUDGED:
+        if not (math.isfinite(worst[m]) and math.isfinite(best[m])):
+            return math.nan, f"{m} has no ends here"
+        if worst[m] == best[m]:
+            return math.nan, f"the ends of {m} coincide"
+    return combined_score({m: float(row[m]) for m in JUDGED}, worst, best)
 
 
 KINDS = ["noise to copies", "floor to copies", "noise to holdout", "among the attacks"]
@@ -897,7 +899,7 @@ shown = scores[["attack"]].copy()
 for kind in KINDS:
     places = of_attacks[f"{kind}: place"].reindex(scores.index)
     shown[kind] = [
-        "NaN"
+        f"NaN: {metric}"
         if math.isnan(score)
         else f"{score:.2f}, {metric}" + ("" if math.isnan(place) else f" ({place:.0f})")
         for score, metric, place in zip(scores[kind], scores[f"{kind}: decides"], places, strict=True)
@@ -932,9 +934,14 @@ for kind in KINDS:
         else " and ".join(winners)
     )
 report.value("combined_zero", float(zero))
+covered = (
+    f"Noise covers {noise_here[COVERAGES[0]]:.2f} of the targets here, at a chance level of {noise_here['coverage_chance']:.2f}, so coverage is hard to beat. "
+    if noise_here
+    else ""
+)
 Markdown(
     f"""With the declared normalization {", ".join(f"{metric} decides {count} of {len(valid)} scores" for metric, count in deciding.items()) or "no score can be computed"}, and {zero} of them are exactly 0{": there the deciding metric is no better than noise, and the score cannot tell these attacks apart" if zero else ""}.
-Noise covers {noise_here.get(COVERAGES[0], math.nan):.2f} of the targets here, at a chance level of {noise_here.get("coverage_chance", math.nan):.2f}, so coverage is hard to beat. Against the declared one, the other normalizations order the attacks with Kendall's tau of
+{covered}Against the declared one, the other normalizations order the attacks with Kendall's tau of
 {", ".join(f"{signed(value)} ({kind})" for kind, value in tau.items())}{"; NaN: one of the two orders nothing" if any(map(math.isnan, tau.values())) else ""}. First place: {"; ".join(f"{name} ({kind})" for kind, name in firsts.items())}. """
     + (
         "The winner depends on the normalization."
@@ -949,7 +956,8 @@ Noise covers {noise_here.get(COVERAGES[0], math.nan):.2f} of the targets here, a
 # Work on generated images has measures for the same two questions. They are offered here in a table of their own, under their own names, and enter no figure of this chapter.
 #
 # - **PRDC coverage** ({cite:t}`naeem2020`) is *not* the coverage of Definition 4.2. It asks whether a target has some reconstruction inside its neighborhood, whose radius is the distance
-#   to its fifth nearest target. It needs no chance level: an image far from every target covers none.
+#   to its fifth nearest target. An image far from every target covers none, so noise cannot win by luck; but it grows with the number of reconstructions and is near 1
+#   for unseen images of the same kind, so it does not say *leaked* either.
 # - **Kernel distance** ({cite:t}`binkowski2018`) compares the same features as the Fréchet distance, by a polynomial kernel instead of Gaussians. Its estimate has no bias in the number of images, so it may be
 #   compared across sizes, and it may fall below 0. It is called KID only with Inception features, as the Fréchet distance is called FID.
 

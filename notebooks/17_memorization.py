@@ -25,7 +25,6 @@
 import math
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
@@ -93,9 +92,8 @@ made_by = results.provenance_of(ensembles.values(), p.command(), p.profile)
 # NBVAL_CHECK_OUTPUT
 for name in ensembles:
     inside = answers(name)["inside"]
-    print(
-        f"{name:16} {len(inside):4} models, each trained on {int(inside.sum(1).min())} or {int(inside.sum(1).max())} of {inside.shape[1]} images"
-    )
+    sizes = " or ".join(str(size) for size in inside.sum(1).unique().tolist())
+    print(f"{name:16} {len(inside):4} models, each trained on {sizes} of {inside.shape[1]} images")
 
 # %% [markdown]
 # ## Two worlds
@@ -160,13 +158,19 @@ report.value("memorization_subsampled", float(estimated.values.mean()))
 # %% [markdown]
 # ```{note}
 # The outcome here is the *probability* that the model gives to the label. Equation 1 counts right answers (0 or
-# 1). Both have the same meaning, but probabilities vary less, so that fewer models suffice;
+# 1). On average the two agree if the models are calibrated, and probabilities vary less, so that fewer models suffice;
 # {numref}`tab-memorization-scores` has both.
 # ```
 #
 # ## Which images are memorized?
 
+
 # %% tags=["hide-input"]
+def known(found: mem.Memorization) -> torch.Tensor:
+    """The values that could be computed."""
+    return found.values[found.values.isfinite()]
+
+
 largest = max(p.target_sizes)
 values = {
     size: mem.memorization(answers(f"n{size}")["inside"], answers(f"n{size}")["probability"])
@@ -185,24 +189,23 @@ report.figure(
     plots.image_rows({name: target.images[rows] for name, rows in extremes.items()}, marks=marks),
     id="memorized-images",
     alt=f"Ten images each with the largest, middle and smallest memorization among {largest}. Under each its memorization, from {float(marks['most memorized'][0]):.2f} down to {float(marks['least memorized'][0]):.2f}.",
-    caption=f"Images of a target data set of {largest} by how much they are memorized (the number under each). Odd handwriting is on top: nothing else in the data helps with it.",
+    caption=f"Images of a target data set of {largest} by how much they are memorized (the number under each). On top are images that the rest of the data does not help with.",
     provenance=made_by,
 )
 fig, ax = plt.subplots(figsize=(4.6, 2.8))
 for color, (size, found) in zip(COLORS, values.items(), strict=False):
-    known = found.values[found.values.isfinite()].sort().values
-    ax.step(known, np.linspace(1, 0, len(known)), where="post", color=color, label=f"{size} images")
+    sns.ecdfplot(x=known(found).numpy(), complementary=True, ax=ax, color=color, label=f"{size} images")
 ax.set(xlabel="memorization", ylabel="share of images above")
 ax.legend(frameon=False)
 sns.despine(fig)
-above = {size: float((found.values > 0.5).double().mean()) for size, found in values.items()}
+above = {size: float((known(found) > 0.5).double().mean()) for size, found in values.items()}
 report.figure(
     fig,
     id="memorization-distribution",
     alt="The share of images whose memorization is above a value, one line for each target size. Share above one half: "
     + ", ".join(f"{share:.2f} of {size}" for size, share in above.items())
     + ".",
-    caption="How memorization is spread: the share of images above each value. A model score (equation 2) is the area under a line. Above one half: "
+    caption="How memorization is spread: the share of images above each value. A model score (equation 2) is the mean of these values. Above one half: "
     + ", ".join(f"{share:.0%} of {size}" for size, share in above.items())
     + ".",
     provenance=made_by,
@@ -377,25 +380,32 @@ def closeness(cell) -> torch.Tensor:
 
 
 joined = []
+ranked = own.argsort(descending=True)
+ranked = ranked[own[ranked].isfinite()]
+fifth = max(1, len(ranked) // 5)
 for cell in cells:
     if study.explain_unsupported(cell) is not None:
         continue
     near = closeness(cell)
     joined.append(
         {
-            "attack": results.title(cell), "rank correlation": mem.rank_correlation(own, near), "p": mem.permutation_p_value(own, near, private.labels),
-            "most memorized fifth": float(near[own.argsort()[-len(own) // 5 :]].mean()),
-            "least memorized fifth": float(near[own.argsort()[: len(own) // 5]].mean()),
+            "attack": results.title(cell),
+            "rank correlation": mem.rank_correlation(own, near),
+            "inside classes": mem.rank_correlation(own, near, private.labels),
+            "p": mem.permutation_p_value(own, near, private.labels),
+            "most memorized fifth": float(near[ranked[:fifth]].mean()),
+            "least memorized fifth": float(near[ranked[-fifth:]].mean()),
         }
-    )  # fmt: skip
+    )
 joined = pd.DataFrame(joined)
 report.table(
     joined,
     id="memorization-leakage",
-    caption=f"For each of {size} target images: how much it is memorized, and the SSIM of the closest reconstruction. Rank correlation over images (negative: memorized images are *farther*), its p-value by shuffling within classes, and the mean SSIM of the most and the least memorized fifth. Controls attack nothing: a correlation that they have too is no effect of an attack.",
+    caption=f"For each of {len(ranked)} target images (of {size}; the others have no value): how much it is memorized, and the SSIM of the closest reconstruction. Rank correlation over images (negative: memorized images are *farther*); the same with ranks *inside classes*, since classes differ in both; *p* by shuffling inside classes, two-sided; and the mean SSIM of the most and the least memorized fifth. A correlation that the controls have too is no effect of an attack.",
     provenance=made_by,
     formats={
         "rank correlation": "+.2f",
+        "inside classes": "+.2f",
         "p": ".3f",
         "most memorized fifth": ".3f",
         "least memorized fifth": ".3f",
@@ -420,16 +430,17 @@ if first is not None:
 
 # %% tags=["hide-input"]
 attacks_only = joined[~joined.attack.isin([results.title(c) for c in cells if c.is_control])]
-controls_only = joined[~joined.attack.isin(attacks_only.attack)]
-low = controls_only["rank correlation"].min() if len(controls_only) else math.nan
-high = controls_only["rank correlation"].max() if len(controls_only) else math.nan
-beyond = attacks_only[(attacks_only["rank correlation"] > high) & (attacks_only.p < 0.05)]
-Markdown(
-    f"""**What was measured here** (one data set, {size} images, one seed). Of {len(attacks_only)} attacks, {int((attacks_only["rank correlation"] < 0).sum())} are *farther* from memorized images than from others
-and {int((attacks_only["rank correlation"] > 0).sum())} closer. The controls, which know nothing of this model's training images, lie between {low:+.2f} and {high:+.2f}: odd images are far from
-everything, and odd images are the ones that are memorized. Above all controls and with *p* below .05: {", ".join(beyond.attack) or "no attack"}. So a plain correlation across images (or across models)
-is no evidence that memorization makes images leak; the comparison with a control is."""
-)
+controls_only = joined[~joined.attack.isin(attacks_only.attack)]["inside classes"].dropna()
+inside_classes = attacks_only["inside classes"]
+told = f"""**What was measured here** (one data set, {size} images, one seed). Inside classes, {int((inside_classes < 0).sum())} of {len(attacks_only)} attacks are *farther* from memorized images than from others
+and {int((inside_classes > 0).sum())} closer. """
+if len(controls_only):
+    beyond = attacks_only[(inside_classes > controls_only.max()) & (attacks_only.p < 0.05)]
+    told += f"""The controls, none of which contains a training image, lie between {controls_only.min():+.2f} and {controls_only.max():+.2f}. Above all controls and with *p* below .05:
+{", ".join(beyond.attack) or "no attack"}. A correlation across images (or across models) that controls show as well says what kind of images are memorized; that memorization makes images leak needs an attack beyond the controls."""
+else:
+    told += "No control was run, so nothing can be said of the attacks: images that are far from everything are memorized, too."
+Markdown(told)
 
 # %% [markdown]
 # ## What to take along

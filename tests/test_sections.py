@@ -251,6 +251,33 @@ def test_an_attack_is_scaled_for_all_seeds_and_its_prior_for_one():
     assert seeds["revealer", "prior_steps"] == seeds["updates_leak", "epochs"] == 1
 
 
+TOO_SMALL = [
+    ("leaked", ["target_size=3"], "target_size=3 is fewer than the 5 classes of digits"),
+    ("tsne", ["perplexity=200", "n=10"], "perplexity=200 is too large: with at most"),
+    ("memorization", ["flipped=0.001"], "flipped=0.001 of 50 images is no wrong label"),
+    ("metrics", ["target_size=1"], "target_size=1 is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("slug", "assignments", "message"), TOO_SMALL, ids=[row[0] for row in TOO_SMALL])
+def test_what_cannot_come_out_is_refused_before_any_work(slug, assignments, message):
+    with pytest.raises(UserError, match=message):
+        sections.parse(slug, "smoke", assignments).cells()
+
+
+def test_accuracy_has_its_evaluators_whatever_is_attacked():
+    for attack in ("bias_rec", "deep_leakage"):  # targets of their own
+        parameters = sections.parameters("accuracy", "smoke", {"attacks": [attack], "controls": []})
+        judged = parameters.judged_cell()
+        assert judged in parameters.cells() and judged.target == parameters.target(50, 0)
+
+
+def test_leaving_out_the_only_image_of_a_class_needs_three_classes():
+    two = {"dataset": "lfw_subset", "target_sizes": [20], "target_size": 20}
+    assert "alone" not in sections.parameters("memorization", "smoke", two).ensembles()
+    assert "alone" in sections.parameters("memorization", "smoke").ensembles()
+
+
 @pytest.mark.parametrize("attack", ["kedmi", "inv_alignment", "deep_leakage"])
 def test_the_surrogates_attacker_must_be_a_static_white_box_without_data(attack):
     with pytest.raises(UserError, match="white-box attack on static targets without auxiliary data"):

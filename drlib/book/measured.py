@@ -36,7 +36,7 @@ def _speed(results: dict[str, Any]) -> str:
             [
                 f"Frechet distance, d = {frechet['d']:,}, n = {row['n']:,}",
                 "pytorch-fid",
-                f"{row['ratio']:,.3g}x",
+                _times(row["ratio"]),
                 f"{row['relative_difference']:.0e} relative",
             ]
         )
@@ -86,6 +86,10 @@ def _speed(results: dict[str, Any]) -> str:
     return _table("speed", caption, ["what", "against", "faster", "difference"], rows, made)
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.3g}x"
+
+
 def _metrics(machines: list[dict[str, Any]]) -> list[str]:
     """Nearest-neighbor search: speed on each machine, growth, and what it would take on a GPU."""
     threads = {"2_threads": "two threads", "1_threads": "one thread"}
@@ -97,7 +101,7 @@ def _metrics(machines: list[dict[str, Any]]) -> list[str]:
             for name, ratio in found["ratios"].items():
                 ours, _, other = name.partition(" / ")
                 which = f"{what}{', compiled' if 'compiled' in ours else ''}"
-                rows.setdefault((which, other), []).extend(f"{ratio[key]:,.3g}x" for key in threads)
+                rows.setdefault((which, other), []).extend(_times(ratio[key]) for key in threads)
     made = " · ".join(
         [
             "Made by `python benchmarks/bench_metrics.py`",
