@@ -196,6 +196,7 @@ def results(
     ] = False,
 ) -> None:
     """Print computed results in the columns of the paper's tables, with provenance. Computes nothing."""
+    from drlib.cells import Cell
     from drlib.sections import SECTIONS
 
     if section is None and (values or file):
@@ -207,9 +208,10 @@ def results(
     if output is not None and not output.absolute().parent.is_dir():
         raise UserError(f"cannot write {output}: there is no folder {output.absolute().parent}")
     chosen = [_parameters(slug, profile, values, file) for slug in ([section] if section else SECTIONS)]
-    cells = list(dict.fromkeys(cell.model_dump_json() for each in chosen for cell in each.cells()))
+    rows = [cell for each in chosen for cell in each.cells() if isinstance(cell, Cell)]  # no experiments
+    cells = list(dict.fromkeys(cell.model_dump_json() for cell in rows))
     if not cells:
-        raise UserError(f"section {section} has no computed results: it is made of no experiments")
+        raise UserError(f"section {section} has no computed results: it attacks nothing")
     table = _results_table(cells, profile, f"drlib run {section}" if section else "drlib book", join_seeds)
     _write_table(table, format, output)
 

@@ -592,8 +592,8 @@ Markdown(
 )
 
 # %% [markdown]
-# Three functions keep a value honest. `frechet_floor` cuts one set of real images in two: what no attack can be
-# expected to fall below at that $n$. `frechet_interval` says how much the value varies with the draw of the images
+# Three functions keep a value honest. `frechet_floor` cuts one set of real images in two: what other images of the
+# same kind score at that $n$ (copies of the training images score less). `frechet_interval` says how much the value varies with the draw of the images
 # (by half-samples: a bootstrap repeats images, and this distance takes repetitions for structure). `frechet_at`
 # gives the value at another, smaller $n$, so that two sizes can be compared. Where a data set's features do not fit into
 # memory, `FeatureStatistics` gathers means and covariances batch by batch and `frechet_distance_of` takes them.

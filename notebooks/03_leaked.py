@@ -259,7 +259,8 @@ report.figure(
 # %% [markdown]
 # The mean over all images is not the only statistic. One image that is nearly copied is a leak, although the mean
 # hardly moves; that is why copies are counted apart ({doc}`the benchmark </notebooks/12_benchmark>`), and why the pictures of
-# this book show the nearest holdout image beside the nearest training image.
+# this book show the nearest holdout image beside the nearest training image. And where holdout images are
+# near-duplicates of training images, as some digits are (`drlib data digits` counts them), a leak of these makes no gap.
 #
 # ## What real attacks do
 
@@ -314,7 +315,7 @@ if lines:
     report.table(
         who,
         id="who-is-who",
-        caption="Mean SSIM of the same reconstructions, paired with their targets in three ways. Nearest is never below Hungarian, and Hungarian never below printed order. Where Hungarian and printed order differ, the attack knew the images and not their order.",
+        caption="Mean SSIM of the same reconstructions, paired with their targets in three ways. Nearest is never below Hungarian, and Hungarian never below printed order. Any set of images scores higher by an assignment that may choose than by a fixed order; but where nearest and Hungarian are near 1 and printed order is not, the attack knew the images and not their order.",
         provenance=made_by,
         formats={**dict.fromkeys(WAYS, ".3f"), "coverage, nearest": ".2f"},
     )
@@ -355,14 +356,15 @@ None if lines else Markdown("*Not shown: `deep_leakage` is not among the attacks
 #
 # ```{solution} ex-leaked-predict
 # :class: dropdown
-# The second: its gap is 0.07, the first one's 0.01. What is missing is the p-value: with only 20 images the luck of the
-# lot is large, and a gap of 0.07 may be part of it. The 0.80 says only that the images are easy.
+# Neither number decides. The 0.80 says only that the images are easy; the gap of 0.07 is the larger one, but with 20
+# images the luck of the lot is large, and a gap of 0.01 between images that hardly vary may be the rarer event. What
+# is missing is the p-value of each.
 # ```
 #
 # ```{exercise}
 # :label: ex-leaked-mean
 # The averager is closer to *both* halves than the generalizer, which returns real images. Why does SSIM like a mean?
-# Is the same true for MSE?
+# Would you expect the same of MSE?
 # ```
 #
 # ```{solution} ex-leaked-mean

@@ -158,7 +158,7 @@ report.value("memorization_subsampled", float(estimated.values.mean()))
 # %% [markdown]
 # ```{note}
 # The outcome here is the *probability* that the model gives to the label. Equation 1 counts right answers (0 or
-# 1). On average the two agree if the models are calibrated, and probabilities vary less, so that fewer models suffice;
+# 1). That is another measure of the same thing: an unsure answer counts in part. Probabilities vary less, so that fewer models suffice;
 # {numref}`tab-memorization-scores` has both.
 # ```
 #
@@ -342,7 +342,7 @@ report.figure(
 #
 # At its smallest size the paper has one image per person. Leave it out, and the class is gone: no model can ever
 # give its label. So the score is 1 whatever the model does, if only it learns its training set. It says nothing about
-# how vulnerable these images are. The last rows of {numref}`tab-memorization-scores` do the same here.
+# how vulnerable these images are. The last row of {numref}`tab-memorization-scores` does the same here.
 
 # %% tags=["hide-input"]
 alone = scores[scores.k == 1]
@@ -472,6 +472,7 @@ Markdown(told)
 #
 # ```{solution} ex-memorization-flipped
 # :class: dropdown
-# Wrong labels stay unexplained, so they stay memorized as long as the network can fit them. But they also spoil the
-# help that the other images give: a true label now has less support from the rest, so *its* memorization rises.
+# Less: with many wrong labels some images that look alike share the same wrong label by chance, which then helps a
+# model that has not seen the one. They stay far above 0.5, as long as the network can fit them. And they spoil the help
+# that the other images give: a true label now has less support from the rest, so *its* memorization rises.
 # ```

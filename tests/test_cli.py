@@ -270,6 +270,14 @@ def test_results_say_what_is_not_computed(computed):
     assert "nothing is computed yet" in done.stderr
 
 
+@pytest.mark.parametrize("section", ["", *sections.SECTIONS])
+def test_results_of_every_section_are_a_table_or_one_line(tmp_path, monkeypatch, section):
+    monkeypatch.setenv("DRLIB_STORE", str(tmp_path))
+    done = drlib(f"results {section} --profile smoke", 2)
+    assert "Traceback" not in done.stderr
+    assert "nothing is computed yet" in done.stderr or "has no computed results" in done.stderr
+
+
 def test_data_shows_the_splits():
     text = drlib("data digits").stdout
     lines = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}

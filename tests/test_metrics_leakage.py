@@ -127,3 +127,9 @@ def test_ranked_search_equals_masking_the_whole_matrix(monkeypatch, labeled, ran
     ]
     found = resplit_gaps(values, pool_labels, labels, resamples=50, seed=7)
     assert torch.allclose(found, torch.stack(expected), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0,), (11, 3), ()])
+def test_a_p_value_is_of_gaps_and_not_of_differences(shape):
+    with pytest.raises(UserError, match="as from resplit_gaps"):
+        p_value(torch.zeros(shape))

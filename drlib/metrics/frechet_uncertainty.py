@@ -19,7 +19,9 @@ from drlib.metrics.frechet import FrechetDistance, check_features, frechet_dista
 def frechet_floor(
     features: Tensor, *, n: int | None = None, draws: int = 5, seed: int = 0
 ) -> FrechetDistance:
-    """Distance between two disjoint random parts of one set, mean over ``draws``: what no attack falls below.
+    """Distance between two disjoint random parts of one set, mean over ``draws``: the bias at that n.
+
+    Other images of the same kind come out near it, compared at this n (``frechet_at``); copies fall below.
 
     Args:
         features: (N, d). n: size of each part, at most N // 2 (the default).

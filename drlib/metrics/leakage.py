@@ -124,7 +124,14 @@ def p_value(gaps: Tensor) -> float:
     """Share of splits with a gap of at least the real one's, which is counted among them.
 
     gaps: (1 + resamples,), the real split's first (as from ``resplit_gaps``); NaN if any of them is.
+
+    Raises:
+        UserError: another shape, such as that of ``resplit_differences``, whose mean over images is meant.
     """
+    if gaps.dim() != 1 or not len(gaps):
+        raise UserError(
+            f"gaps must have shape (1 + resamples,), as from resplit_gaps, got {tuple(gaps.shape)}"
+        )
     if not bool(gaps.isfinite().all()):
         return float("nan")
     return float((gaps >= gaps[0] - 1e-12).double().mean())  # equal but for rounding counts as equal

@@ -8,7 +8,7 @@ estimates is memorization at the subset's size.
 
 Here is only what is done with their answers: ``inside`` (T, n) says which sample was in which model's
 training set, ``outcome`` (T, n) what the model said of it: 0 or 1 for correct, or the probability of the
-label, which has the same mean over calibrated models and a smaller variance.
+label, which is another measure of the same thing (unsure answers count in part) with a smaller variance.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ def complete_or_without(inside: Tensor) -> Tensor:
 def model_score(
     inside: Tensor, outcome: Tensor, *, usable: Tensor | None = None, first: int = FIRST
 ) -> ModelScore:
-    """Equation 2: the mean over the first samples, with the jackknife's standard error over models.
+    """Equation 2: the mean over the ``first`` samples, with the jackknife's standard error over models.
 
+    As in the paper these are the first 1,000; later ones do not count, not even as ``left_out``.
     The samples' values share models, so their spread says nothing of the error of their mean; leaving out one
     model at a time does.
     """
