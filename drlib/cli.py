@@ -196,7 +196,6 @@ def results(
     ] = False,
 ) -> None:
     """Print computed results in the columns of the paper's tables, with provenance. Computes nothing."""
-    from drlib.cells import Cell
     from drlib.sections import SECTIONS
 
     if section is None and (values or file):
@@ -208,6 +207,8 @@ def results(
     if output is not None and not output.absolute().parent.is_dir():
         raise UserError(f"cannot write {output}: there is no folder {output.absolute().parent}")
     chosen = [_parameters(slug, profile, values, file) for slug in ([section] if section else SECTIONS)]
+    from drlib.cells import Cell  # after the refusals, which need nothing so heavy
+
     rows = [cell for each in chosen for cell in each.cells() if isinstance(cell, Cell)]  # no experiments
     cells = list(dict.fromkeys(cell.model_dump_json() for cell in rows))
     if not cells:
