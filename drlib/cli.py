@@ -212,7 +212,7 @@ def results(
     rows = [cell for each in chosen for cell in each.cells() if isinstance(cell, Cell)]  # no experiments
     cells = list(dict.fromkeys(cell.model_dump_json() for cell in rows))
     if not cells:
-        raise UserError(f"section {section} has no computed results: it attacks nothing")
+        raise UserError(f"section {section} has no computed results: it is made of no experiments")
     table = _results_table(cells, profile, f"drlib run {section}" if section else "drlib book", join_seeds)
     _write_table(table, format, output)
 

@@ -207,3 +207,15 @@ def test_the_permutation_test_leaves_out_images_without_a_value_and_says_nan_wit
     kept = a.isfinite()
     assert permutation_p_value(a, b, groups) == permutation_p_value(a[kept], b[kept], groups[kept])
     assert math.isnan(permutation_p_value(torch.ones(6), b, groups))
+
+
+def test_shuffles_stay_inside_groups():
+    """Two groups of 2 and 4: 48 orders can be listed, of the 720 that ignore the groups."""
+    groups = torch.tensor([0, 0, 1, 1, 1, 1])
+    a = torch.tensor([1.0, 2.0, 1.0, 2.0, 3.0, 4.0])
+    b = torch.tensor([1.0, 2.0, 1.0, 2.0, 4.0, 3.0])
+    observed = abs(rank_correlation(a, b, groups))
+    orders = [[*x, *(2 + i for i in y)] for x in permutations(range(2)) for y in permutations(range(4))]
+    every = [abs(rank_correlation(a, b[order], groups)) for order in orders]
+    exact = sum(value >= observed - 1e-12 for value in every) / len(every)
+    assert permutation_p_value(a, b, groups, draws=20_000) == pytest.approx(exact, abs=0.015)
