@@ -209,23 +209,21 @@ def results(
     chosen = [_parameters(slug, profile, values, file) for slug in ([section] if section else SECTIONS)]
     from drlib.cells import Cell  # after the refusals, which need nothing so heavy
 
-    rows = [cell for each in chosen for cell in each.cells() if isinstance(cell, Cell)]  # no experiments
-    cells = list(dict.fromkeys(cell.model_dump_json() for cell in rows))
+    cells = [cell for each in chosen for cell in each.cells() if isinstance(cell, Cell)]  # no experiments
+    cells = list({cell.model_dump_json(): cell for cell in cells}.values())
     if not cells:
         raise UserError(f"section {section} has no computed results: it is made of no experiments")
     table = _results_table(cells, profile, f"drlib run {section}" if section else "drlib book", join_seeds)
     _write_table(table, format, output)
 
 
-def _results_table(cells: list[str], profile: str, command: str, join_seeds: bool) -> pandas.DataFrame:
+def _results_table(cells: list[Cell], profile: str, command: str, join_seeds: bool) -> pandas.DataFrame:
     from drlib import results, study
-    from drlib.cells import Cell
     from drlib.store import Store
 
     store = Store()
     done: list[Cell] = []
-    for text in cells:
-        cell = Cell.model_validate_json(text)
+    for cell in cells:
         plan = study.plan(cell)
         if plan.reason or store.folder("score", plan.tasks["score"].key).is_dir():
             done.append(cell)

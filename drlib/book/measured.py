@@ -24,8 +24,11 @@ def listing(folder: Path) -> str:
 def _table(name: str, caption: str, header: list[str], rows: list[list[str]], made: str) -> str:
     lines = [header, ["---"] * len(header), *rows]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    table = f"````{{table}} {caption}\n:name: tab-{name}\n\n{text}\n````"
-    return f"{table}\n\n```{{container}} provenance\n{made}\n```"
+    return _with_provenance(f"````{{table}} {caption}\n:name: tab-{name}\n\n{text}\n````", made)
+
+
+def _with_provenance(item: str, made: str) -> str:
+    return f"{item}\n\n```{{container}} provenance\n{made}\n```"
 
 
 def _speed(results: dict[str, Any]) -> str:
@@ -137,10 +140,8 @@ def _growth(machines: list[dict[str, Any]], made: str) -> str:
         f"with the number of pairs, memory stays below the budget. {'; '.join(told)}."
     )
     alt = f"Two line plots against n: seconds, and rise of memory. {'; '.join(told)}."
-    return (
-        f"````{{figure}} /figures/{GROWTH}\n:name: fig-search-growth\n:alt: {alt}\n\n{caption}\n````\n\n"
-        f"```{{container}} provenance\n{made}\n```"
-    )
+    figure = f"````{{figure}} /figures/{GROWTH}\n:name: fig-search-growth\n:alt: {alt}\n\n{caption}\n````"
+    return _with_provenance(figure, f"{made} · drawn by `python benchmarks/plot_growth.py`")
 
 
 def _projected(far: dict[str, Any]) -> str:
