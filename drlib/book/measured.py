@@ -105,24 +105,21 @@ def _metrics(machines: list[dict[str, Any]]) -> list[str]:
                 ours, _, other = name.partition(" / ")
                 which = f"{what}{', compiled' if 'compiled' in ours else ''}"
                 rows.setdefault((which, other), []).extend(_times(ratio[key]) for key in threads)
-    made = " · ".join(
-        [
-            "Made by `python benchmarks/bench_metrics.py`",
-            *(f"{each['processor']}, {each['cores']} cores" for each in machines),
-            f"median of {machines[0]['repeats']}",
-            *sorted(
-                {", ".join(f"{name} {version}" for name, version in m["versions"].items()) for m in machines}
-            ),
-        ]
-    )
     header = ["nearest neighbors by", "against"]
     header += [f"{result['processor']}, {words}" for result in machines for words in threads.values()]
     caption = "How many times more pairs a second; two threads: wall time, one: CPU time"
+    made = _made_on(machines, f"median of {machines[0]['repeats']}")
     speed = _table("search-speed", caption, header, [[*key, *found] for key, found in rows.items()], made)
-    return [speed, _growth(machines, made), _projected(machines[0]["projection"])]
+    return [speed, _growth(machines), _projected(machines[0]["projection"])]
 
 
-def _growth(machines: list[dict[str, Any]], made: str) -> str:
+def _made_on(machines: list[dict[str, Any]], how_often: str) -> str:
+    processors = [f"{each['processor']}, {each['cores']} cores" for each in machines]
+    used = {", ".join(f"{name} {version}" for name, version in each["versions"].items()) for each in machines}
+    return " · ".join(["Made by `python benchmarks/bench_metrics.py`", *processors, how_often, *sorted(used)])
+
+
+def _growth(machines: list[dict[str, Any]]) -> str:
     """The figure, drawn beforehand: these pages are also built where there is no Matplotlib."""
     told = []
     for result in machines:
@@ -141,6 +138,7 @@ def _growth(machines: list[dict[str, Any]], made: str) -> str:
     )
     alt = f"Two line plots against n: seconds, and rise of memory. {'; '.join(told)}."
     figure = f"````{{figure}} /figures/{GROWTH}\n:name: fig-search-growth\n:alt: {alt}\n\n{caption}\n````"
+    made = _made_on(machines, "one run each, in a process of its own")
     return _with_provenance(figure, f"{made} · drawn by `python benchmarks/plot_growth.py`")
 
 
