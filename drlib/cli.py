@@ -103,8 +103,24 @@ def root(
 
 
 @app.command()
-def sections() -> None:
+def sections(
+    paper: Annotated[
+        bool, typer.Option("--paper", help="List the paper's tables and figures instead, and their state.")
+    ] = False,
+    format: Annotated[
+        str | None, typer.Option(help="With --paper: text, or json (every panel, parameters, rows).")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="With --paper: whose runs count; default: laptop.")
+    ] = None,
+) -> None:
     """List the sections: what each regenerates of the paper, how long it takes."""
+    if paper:
+        _paper(format or "text", profile)
+        return
+    for name, value in (("--format", format), ("--profile", profile)):
+        if value is not None:
+            raise UserError(f"{name} belongs to --paper: drlib sections --paper {name} {value}")
     from drlib.sections import SECTIONS
 
     rows = [
@@ -113,6 +129,40 @@ def sections() -> None:
     ]
     _table(("", "section", "title", "regenerates", "minutes (laptop)"), rows)
     typer.echo("drlib run SECTION runs one; drlib run SECTION --help-parameters lists what can be set")
+
+
+MANIFEST_FORMATS = ("text", "json")
+
+
+def _paper(format: str, profile: str | None) -> None:
+    """The paper's tables and figures: section, parameters, state; a line each, or JSON panel by panel."""
+    from drlib import profiles
+
+    if format not in MANIFEST_FORMATS:
+        raise unknown("format", format, MANIFEST_FORMATS)
+    if profile is not None and profile not in profiles.NAMES:
+        raise unknown("profile", profile, profiles.NAMES)
+    from drlib import manifest
+    from drlib.book.recorded import recorded_runs
+
+    found = manifest.entries(recorded_runs(profile or profiles.DEFAULT))
+    if format == "json":
+        import json
+
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    rows = [
+        (
+            f"{entry['kind'].capitalize()} {entry['number']}",
+            entry["what"],
+            entry["section"] or f"planned: {entry['planned']}",
+            entry["state"],
+            manifest.shared_with(entry) or "-",
+        )
+        for entry in manifest.by_number(found)
+    ]
+    _table(("item", "what it shows", "section", "state", "shares reconstructions with"), rows)
+    typer.echo("drlib sections --paper --format json lists every panel with its parameters, rows and reason")
 
 
 @app.command()

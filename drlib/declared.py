@@ -78,6 +78,20 @@ def is_for_surrogates(attack: str) -> bool:
     return declared is None or all(name in ast.unparse(declared) for name in wanted)
 
 
+def taxonomy(attack: str) -> list[tuple[str, str, str, str]]:
+    """An attack's rows of the paper's Table 1, by its declarations: title, training, model, data set."""
+    made = _declarations(attack)
+    training, model, *datasets = _constants(made["knowledge"])
+    datasets += _constants(made["also_datasets"]) if "also_datasets" in made else []
+    return [(ast.literal_eval(made["title"]), training, model, dataset) for dataset in datasets]
+
+
+def _constants(expression: ast.expr) -> list[str]:
+    """The constants that an expression names, such as ``STATIC``, in order and in lower case."""
+    names = [node.id for node in ast.walk(expression) if isinstance(node, ast.Name)]
+    return [name.lower() for name in names if name.isupper()]
+
+
 def has_prior(attack: str) -> bool:
     """True if samples can be drawn from the attack's prior (``prior_samples`` is defined)."""
     return "prior_samples" in _methods(attack)

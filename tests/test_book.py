@@ -84,7 +84,6 @@ FIRST = Chapter(
     "03_first",
     3,
     "First",
-    ("Table 2",),
     gives="a line",
     parameters={"n": 4, "profile": "smoke", "sizes": [1, 2]},
 )
@@ -728,48 +727,20 @@ def test_values_and_states_are_saved(shown: list[dict], tmp_path: Path) -> None:
 # --- the paper's items ---------------------------------------------------------------------------------
 
 
-def test_all_items_of_the_paper_are_listed_once() -> None:
-    names = [item.name for item in paper_items.items()]
-    assert names == [f"Table {i}" for i in range(1, 25)] + [f"Figure {i}" for i in range(1, 15)]
-    table2 = next(item for item in paper_items.items() if item.name == "Table 2")
-    assert (table2.datasets, table2.models, len(table2.attacks)) == (("CelebA",), ("VGG16",), 10)
-    assert table2.sizes == (1000, 2000, 5000, 10000, 15000, 20000)
-
-
-FULL = {
-    "dataset": "celeba",
-    "architecture": "vgg16",
-    "target_sizes": [1000, 2000, 5000, 10000, 15000, 20000],
-    "attacks": list(paper_items.TEN),
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "state", "reason"),
-    [
-        ({}, "regenerated", ""),
-        ({"dataset": "digits"}, "shape only (digits)", "data digits for CelebA"),
-        ({"architecture": "convnet"}, "shape only (celeba)", "model convnet for VGG16"),
-        ({"target_sizes": [1000, 20000]}, "shape only (celeba)", "sizes 1,000 to 20,000 for 1,000 to 20,000"),
-        ({"attacks": list(paper_items.TEN[:9])}, "shape only (celeba)", "9 of 10 attacks"),
-    ],
-)
-def test_regenerated_means_all_of_it_was_run(change: dict, state: str, reason: str) -> None:
-    table2 = next(item for item in paper_items.items() if item.name == "Table 2")
-    runs = {"first": {"parameters": {**FULL, **change}, "states": {}}}
-    assert paper_items.state(table2, [FIRST], runs)[:2] == (state, reason)
-
-
-def test_an_item_that_was_not_run_or_could_not_be() -> None:
-    items = {item.name: item for item in paper_items.items()}
-    assert paper_items.state(items["Table 3"], [FIRST], {})[0] == "not yet"
-    assert paper_items.state(items["Table 2"], [FIRST], {})[:2] == (
-        "not yet",
-        "its chapter is not part of this build",
+def test_the_list_links_chapters_and_printed_pages_that_there_are() -> None:
+    chapter = Chapter("benchmark", "12_benchmark", 12, "The benchmark")
+    digits = {"dataset": "digits", "architecture": "convnet", "target_sizes": [50], "profile": "smoke"}
+    runs = {"benchmark": {"parameters": digits, "states": {}}}
+    text = paper_items.listing([chapter], runs, ["book/intro", "book/published/table_02"])
+    lines = {line.split(" | ")[1]: line for line in text.splitlines() if " | " in line}
+    assert lines["Attacks against target size, VGG16 on CelebA"].startswith(
+        "| {doc}`Table\N{NO-BREAK SPACE}2 </book/published/table_02>` |"
     )
-    said = {"Table 2": {"state": "needs data", "reason": "CelebA is not here"}}
-    runs = {"first": {"parameters": FULL, "states": said}}
-    assert paper_items.state(items["Table 2"], [FIRST], runs)[:2] == ("needs data", "CelebA is not here")
+    assert "{doc}`The benchmark <../notebooks/12_benchmark>`" in lines["Reconstructions of ten attacks"]
+    assert lines["Reconstructions of ten attacks"].startswith("| Figure\N{NO-BREAK SPACE}1 |")
+    assert "| planned: judge |" in lines["Judge on Swin"] and "| not yet |" in lines["Judge on Swin"]
+    assert "24 of 24 tables and 14 of 14 figures are listed. In this build: 1 regenerated, " in text
+    assert "11 shape only (digits)" in text
 
 
 # --- the project's own files ---------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from drlib.book.notebooks import convert, source_hash
 from drlib.errors import UserError, nearest
 
 LIBRARIES = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-image", "scikit-learn", "matplotlib")
-ABOVE_NOTEBOOKS = ("book", "cli.py", "setup.py", "__main__.py")
-"""Parts of the package that no notebook can import: changing them runs nothing again."""
+ABOVE_NOTEBOOKS = ("book", "manifest", "cli.py", "setup.py", "__main__.py")
+"""Parts of the package that no notebook imports: changing them runs nothing again."""
 
 Report = Callable[[str], None]
 

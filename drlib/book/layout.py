@@ -23,7 +23,6 @@ class Chapter:
     stem: str
     number: int
     title: str = ""
-    regenerates: tuple[str, ...] = ()
     gives: str = ""
     needs: str = ""
     minutes: float = 0.0
@@ -63,7 +62,6 @@ class Book:
                     stem=section.notebook,
                     number=section.number,
                     title=section.title,
-                    regenerates=section.regenerates,
                     gives=section.gives,
                     needs=section.needs,
                     minutes=section.minutes,

@@ -66,7 +66,8 @@ def stage(book: Book, notebooks: Mapping[str, Any], *, notice: str = "", runs: M
     generated = staged / "generated"
     generated.mkdir()
     (generated / "chapters.md").write_text(_cards(book), encoding="utf-8")
-    (generated / "tables_figures.md").write_text(paper_items.listing(book.chapters, runs), encoding="utf-8")
+    items = paper_items.listing(book.chapters, runs, pages(book.root))
+    (generated / "tables_figures.md").write_text(items, encoding="utf-8")
     results = book.root / "benchmarks" / "results"
     (generated / "measurements.md").write_text(measured.listing(results), encoding="utf-8")
     for picture in results.glob("*.png"):
