@@ -47,7 +47,7 @@ def _row(entry: manifest.Entry, chapter: Chapter | None, pages: Collection[str])
         f"{{doc}}`{name} </{printed}>`" if printed in pages else name,
         entry["what"],
         entry["state"],
-        made_by or f"planned: {entry['planned']}",
+        made_by or "planned",
         manifest.shared_with(entry),
         entry["reason"],
     ]
