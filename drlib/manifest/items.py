@@ -251,8 +251,8 @@ def _published() -> dict[int, Grid]:
     """By table: the grid of its rows, from the files that say which table they hold."""
     rows: dict[int, list[dict[str, str]]] = {}
     for file in TABLES:
-        if file not in ("memorization", "in_text"):
-            for row in read(file):
+        for row in read(file):
+            if "paper_table" in row and "memorization" not in row:
                 rows.setdefault(int(row["paper_table"]), []).append(row)
     grids = {number: _grid(of_table) for number, of_table in rows.items()}
     return {1: {"attack": _unique(row["attack"] for row in read("taxonomy"))}, **grids}

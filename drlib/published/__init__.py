@@ -5,9 +5,9 @@ The files hold what the paper prints, also where two tables print different valu
 2,000 images is 107.883 in Table 2 and 107.833 in Table 10). Nothing is corrected here.
 
 ``in_text`` has no ``paper_table``: ``place`` is where the value stands, ``same_as`` the table whose cell it
-repeats (an attack of "" for a memorization score). Section 7 compares Inv-Alignment with CIFAR-100 as auxiliary
-data (330.31) with "the same distribution" (357.91): CIFAR-100 stands for CIFAR-10, so that value is read as
-Table 19's.
+repeats (an attack of "" for a memorization score). Section 7 compares Inv-Alignment with CIFAR-100 as
+auxiliary data (330.31) with "the same distribution" (357.91): CIFAR-100 stands for CIFAR-10, so that value
+is read as Table 19's.
 
 Units: FID, MSE, PSNR (dB), SSIM, BLEU, ROUGE-L, similarity and memorization as printed;
 ``coverage_percent`` in percent (the library's own results are fractions until they are tabulated).
@@ -32,6 +32,7 @@ TABLES: dict[str, str] = {
     "llm_judge": "Tables 3, 4, 8 and 12: which of six reconstructions a language model finds most similar",
     "llm_judge_variants": "Tables 5 and 6: the judge on scratch against pre-trained, and on bottleneck sizes",
     "text_attacks": "Tables 9 and 11: Vec2Text and Complete, BLEU, similarity, ROUGE-L",
+    "auxiliary": "Section 7: Inv-Alignment with other auxiliary data, FID",
     "in_text": "Values of cells that are printed once more, in a sentence or in another table's head",
 }
 

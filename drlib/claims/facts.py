@@ -1,0 +1,266 @@
+"""Results tables as series against target size, whichever of the published columns they have.
+
+A series is everything that is equal but the target size: one attack on one model under one defense, one
+metric. Each point carries the range that its value may lie in: half a unit of the last printed digit, or the
+interval that the table gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from drlib.errors import UserError, unknown
+from drlib.relations import paper_levels
+
+if TYPE_CHECKING:
+    import pandas
+
+FRECHET = "FID"
+"""The dataset-level metric of a table, whichever network made its features; `Facts.frechet` has its name."""
+
+SAMPLE = ("SSIM", "PSNR", "MSE")
+COVERAGES = ("coverage (SSIM)", "coverage (PSNR)", "coverage (MSE)")
+MEASURES = ("# of Major", "# of All", "Pred Rate")
+TEXT = ("BLEU", "similarity", "ROUGE-L")
+MEMORIZATION = "memorization"
+ACCURACY = "test accuracy"
+LOWER_IS_CLOSER = (FRECHET, "MSE")
+
+_DECIMALS = {
+    FRECHET: 3,
+    "SSIM": 3,
+    "PSNR": 3,
+    "MSE": 3,
+    MEMORIZATION: 3,
+    "Pred Rate": 3,
+    **dict.fromkeys(TEXT, 3),
+}
+_DECIMALS |= dict.fromkeys(COVERAGES, 2)
+_VARIANTS = {
+    "updated": {"variant": ""},
+    "fixed": {"variant": "fixed"},
+    "PLGMI": {"variant": ""},
+    "PLGMI (DP)": {"variant": "", "defense": "DP"},
+    "PLGMI (Prune)": {"variant": "", "defense": "Prune"},
+    "PLGMI (Pre)": {"variant": "Pre"},
+}
+"""Rows of Tables 7 and 10 in the words of the other tables."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value and the range it may lie in.
+
+    ``equal``: the same at equal size (metrics), or relative to chance (coverages: 0 is the floor, 1 is
+    chance); None where the table does not say.
+    """
+
+    value: float
+    low: float
+    high: float
+    equal: Point | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric of one experiment, by target size (ascending)."""
+
+    metric: str
+    attack: str = ""
+    dataset: str = ""
+    model: str = ""
+    defense: str = "none"
+    variant: str = ""
+    judge: str = ""
+    table: int = 0
+    points: dict[int, Point] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """Which experiment, in words."""
+        parts = [f"Table {self.table}" if self.table else "", self.dataset, self.model, self.judge]
+        parts += [self.attack, self.defense if self.defense != "none" else "", self.variant, self.metric]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def experiment(self) -> tuple[Any, ...]:
+        """What two attacks must share to be compared."""
+        return (self.table, self.dataset, self.model, self.defense, self.variant, self.judge)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All series of some tables.
+
+    Attributes:
+        frechet: the name of the dataset-level metric, such as ``FD-efficientnet_lite0``.
+        left_out: attack titles that no conclusion may use, since they still move with more steps.
+    """
+
+    series: tuple[Series, ...]
+    frechet: str = FRECHET
+    left_out: tuple[str, ...] = ()
+
+    def select(self, **conditions: Any) -> list[Series]:
+        """The series whose fields equal the conditions (one value, or a tuple of several)."""
+        wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in conditions.items()}
+        return [
+            one for one in self.series if all(getattr(one, name) in values for name, values in wanted.items())
+        ]
+
+    def within(self, tables: Sequence[int]) -> Facts:
+        """Only the series of these tables of the paper; those of no table of the paper stay."""
+        return replace(self, series=tuple(one for one in self.series if one.table in (0, *tables)))
+
+    def without(self, tables: Sequence[int]) -> Facts:
+        """All series but those of these tables of the paper."""
+        return replace(self, series=tuple(one for one in self.series if one.table not in tables))
+
+    def at_equal(self) -> Facts:
+        """The same at equal size, for the series that have it at two sizes or more."""
+        kept = []
+        for one in self.series:
+            points = {size: point.equal for size, point in one.points.items() if point.equal is not None}
+            if len(points) > 1:
+                kept.append(replace(one, points=points))
+        return replace(self, series=tuple(kept))
+
+
+def published_facts() -> Facts:
+    """Everything that the paper prints."""
+    from drlib import published
+
+    names = (
+        "image_attacks",
+        "memorization",
+        "fid_variants",
+        "llm_judge",
+        "llm_judge_variants",
+        "text_attacks",
+    )
+    return facts([published.load(name) for name in (*names, "auxiliary")])
+
+
+def facts(tables: Iterable[pandas.DataFrame]) -> Facts:
+    """Read results tables in any of the published shapes.
+
+    Columns: ``target_size`` and either ``memorization``, or ``value`` with ``metric`` or ``measure``; what
+    else there is of ``dataset model defense attack variant judge auxiliary paper_table coverage_percent`` is used,
+    and of ``drlib results``: ``kind`` (controls are left out), ``value_low value_high value_equal
+    coverage_floor coverage_chance converged``. A row without a number is left out.
+
+    Raises:
+        UserError: a column is missing or not of numbers, or two rows are of the same experiment.
+    """
+    found: dict[Series, dict[int, Point]] = {}
+    frechet, left_out = set(), set()
+    for table in tables:
+        for one, size, point in _read(_checked(table)):
+            if one.metric.startswith("FD-") or one.metric == FRECHET:
+                frechet.add(one.metric)
+                one = replace(one, metric=FRECHET)
+            points = found.setdefault(_key(one), {})
+            if size in points:
+                raise UserError(f"two rows give {one.where} at {size}: join seeds, or choose one experiment")
+            points[size] = point
+        left_out |= _moving(table)
+    if len(frechet) > 1:
+        raise UserError(f"the tables mix dataset-level metrics: {', '.join(sorted(frechet))}; choose one")
+    kept = {key: points for key, points in found.items() if key[1] not in left_out}
+    series = tuple(
+        Series(**dict(zip(_FIELDS, key, strict=True)), points=dict(sorted(points.items())))
+        for key, points in kept.items()
+    )
+    return Facts(series, frechet.pop() if frechet else FRECHET, tuple(sorted(left_out)))
+
+
+_FIELDS = ("metric", "attack", "dataset", "model", "defense", "variant", "judge", "table")
+
+
+def _key(one: Series) -> tuple[Any, ...]:
+    return tuple(getattr(one, name) for name in _FIELDS)
+
+
+def _checked(table: pandas.DataFrame) -> pandas.DataFrame:
+    import pandas
+
+    value = MEMORIZATION if MEMORIZATION in table else "value"
+    for name in ("target_size", value):
+        if name not in table:
+            raise unknown("column", name, table.columns)
+        try:
+            table = table.assign(**{name: pandas.to_numeric(table[name])})
+        except (TypeError, ValueError) as error:
+            raise UserError(f"column {name} must be numbers: {error}") from None
+    if value == "value" and "metric" not in table and "measure" not in table:
+        raise UserError("a results table needs a column metric or measure")
+    return table
+
+
+def _moving(table: pandas.DataFrame) -> set[str]:
+    if "converged" not in table:
+        return set()
+    told = table[table.get("kind", "attack") == "attack"] if "kind" in table else table
+    return set(told.attack[told.converged.astype(str) != "yes"])
+
+
+def _read(table: pandas.DataFrame) -> Iterable[tuple[Series, int, Point]]:
+    for row in table.to_dict("records"):
+        if row.get("kind", "attack") != "attack":
+            continue
+        one, size = _series(row), int(row["target_size"])
+        value = row[MEMORIZATION] if MEMORIZATION in row else row["value"]
+        if not _missing(value):
+            yield one, size, _point(one.metric, float(value), row)
+        coverage = row.get("coverage_percent")
+        if not _missing(coverage) and one.metric in SAMPLE:
+            yield replace(one, metric=f"coverage ({one.metric})"), size, _covered(float(coverage), row)
+
+
+def _series(row: dict[str, Any]) -> Series:
+    names = ("dataset", "model", "defense", "attack", "variant", "judge")
+    known = {name: str(row[name]) for name in names if not _missing(row.get(name))}
+    if "auxiliary" in row:
+        known["variant"] = f"auxiliary: {row['auxiliary']}"
+    known |= _VARIANTS.get(known.get("variant", ""), {})
+    if known.get("attack", "").endswith(" (Pre)"):
+        known |= {"attack": known["attack"].removesuffix(" (Pre)"), "variant": "Pre"}
+    metric = MEMORIZATION if MEMORIZATION in row else str(row.get("metric", row.get("measure")))
+    table = row.get("paper_table", 0)
+    return Series(metric, **known, table=int(table) if str(table).isdigit() else 0)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value == "" or value != value
+
+
+def _point(metric: str, value: float, row: dict[str, Any]) -> Point:
+    """The value with its interval, or with what rounding hides; at equal size the interval is as wide."""
+    low, high = row.get("value_low"), row.get("value_high")
+    if _missing(low) or _missing(high):
+        half = 0.5 * 10.0 ** -_DECIMALS[metric] if metric in _DECIMALS else 0.0
+        low, high = value - half, value + half
+    equal = row.get("value_equal")
+    at_equal = None
+    if not _missing(equal):
+        at_equal = Point(float(equal), float(equal) - (value - low), float(equal) + (high - value))
+    return Point(value, float(low), float(high), at_equal)
+
+
+def _covered(percent: float, row: dict[str, Any]) -> Point:
+    """A coverage in percent; ``equal`` is where it lies between its floor (0) and its chance level (1)."""
+    half = 0.5 * 10.0 ** -_DECIMALS[COVERAGES[0]]
+    floor, chance = row.get("coverage_floor"), row.get("coverage_chance")
+    if _missing(floor) or _missing(chance):
+        try:
+            floor, chance = paper_levels(row["dataset"], row["attack"], int(row["target_size"]))
+        except (KeyError, UserError):
+            return Point(percent, percent - half, percent + half)
+    span = 100 * (chance - floor)
+    if span < 1e-6:  # one target per class: the floor is 1
+        return Point(percent, percent - half, percent + half)
+    relative = (percent - 100 * floor) / span
+    equal = Point(relative, relative - half / span, relative + half / span)
+    return Point(percent, percent - half, percent + half, equal)
