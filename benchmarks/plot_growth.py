@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 
-from drlib import plots
+from drlib import report
 from drlib.report import DPI
 
 RESULTS = Path(__file__).parent / "results"
@@ -48,8 +48,8 @@ def digest(rows: pd.DataFrame) -> str:
 
 
 def draw(rows: pd.DataFrame) -> plt.Figure:
-    plots.style()
-    fig, (time, memory) = plt.subplots(1, 2, figsize=(plots.WIDTH, 3.0))
+    report.style()
+    fig, (time, memory) = plt.subplots(1, 2, figsize=(report.WIDTH, 3.0))
     how = {
         "data": rows,
         "x": "n",

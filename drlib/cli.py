@@ -268,15 +268,11 @@ def results(
 
 
 def _results_table(cells: list[Cell], profile: str, command: str, join_seeds: bool) -> pandas.DataFrame:
-    from drlib import results, study
+    from drlib import results
     from drlib.store import Store
 
     store = Store()
-    done: list[Cell] = []
-    for cell in cells:
-        plan = study.plan(cell)
-        if plan.reason or store.folder("score", plan.tasks["score"].key).is_dir():
-            done.append(cell)
+    done = results.computed(cells, store)
     if not done:
         raise UserError(f"nothing is computed yet under profile {profile}: {command} --profile {profile}")
     if len(done) < len(cells):

@@ -16,20 +16,12 @@ from torch import Tensor
 
 from drlib.data import Split
 from drlib.metrics.sample import sample_distance
+from drlib.report import WIDTH
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-WIDTH = 7.2
-"""Width of a full-width figure in inches."""
-
-
-def style() -> None:
-    """Set the house style for every figure drawn afterwards."""
-    sns.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.85)
-    plt.rcParams["figure.constrained_layout.use"] = True
 
 
 def image_rows(

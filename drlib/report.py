@@ -4,8 +4,8 @@ One display serves three readers. Plain Jupyter shows the HTML part (the picture
 file is enough). The book uses the MyST part of the same output, a `figure` or `table` directive, so that
 the item has a number, a name to refer to (``fig-<id>``, ``tab-<id>``), alternative text and a line that
 says how it was made. When ``$DRLIB_OUTPUT`` is set (the book's runner sets it), the picture goes to
-``figures/<id>.png``, the table to ``tables/<id>.csv`` and ``tables/<id>.md``, and single numbers to
-``values.json``.
+``figures/<id>.png`` and, if it is made of lines, to ``figures/<id>.svg``, the table to ``tables/<id>.csv``
+and ``tables/<id>.md``, and single numbers to ``values.json``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, Any
 from drlib.errors import UserError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
 DPI = 110
+WIDTH = 7.2
+"""Width of a full-width figure in inches."""
 STATES = (
     "regenerated",
     "shape only (digits)",
@@ -44,6 +47,43 @@ _CODE = re.compile(r"`+([^`]+)`+")
 _EMPHASIS = re.compile(r"\*\*([^*]+)\*\*")
 
 
+# --- the house style -----------------------------------------------------------------------------------
+
+
+def style() -> None:
+    """Set the house style for every figure drawn afterwards: seaborn, a palette safe for the color-blind."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.85)
+    plt.rcParams["figure.constrained_layout.use"] = True
+    plt.rcParams["svg.hashsalt"] = "drlib"  # the same figure gives the same bytes
+
+
+def direct_labels(
+    ax: Axes, x: float, named: dict[str, float], colors: dict[str, Any], gap: float = 0.06
+) -> None:
+    """Write names at the ends of lines instead of a legend, in the lines' colors.
+
+    Args:
+        x: where they begin, in data units.
+        named: name to the height of its line's end, in data units.
+        gap: least distance of two names, as a share of the axis; closer ones are moved apart.
+    """
+    to_axis = ax.transData + ax.transAxes.inverted()
+    ends = {name: to_axis.transform((x, y)) for name, y in named.items() if math.isfinite(y)}
+    places: list[float] = []
+    ordered = sorted(ends, key=lambda name: ends[name][1])
+    for name in ordered:
+        places.append(max(ends[name][1], places[-1] + gap) if places else ends[name][1])
+    over = max(0.0, places[-1] - 1.0) if places else 0.0
+    for name, y in zip(ordered, places, strict=True):
+        ax.text(
+            ends[name][0] + 0.015, y - over, name, color=colors[name], fontsize=7.5, va="center",
+            transform=ax.transAxes,
+        )  # fmt: skip
+
+
 # --- what a notebook calls -----------------------------------------------------------------------------
 
 
@@ -53,7 +93,8 @@ def figure(
     """Show a picture with its number, caption, alternative text and provenance line.
 
     Args:
-        fig: a Matplotlib figure (it is closed afterwards), or the bytes of a PNG file.
+        fig: a Matplotlib figure (it is closed afterwards), or the bytes of a PNG file. The book shows an
+            SVG file of a figure that holds no images, since it is sharp at any size.
         id: lower-case words joined by hyphens, unique in the book; refer to it by ``{numref}`fig-<id>` ``.
         alt: what the picture shows, in words, for those who cannot see it.
         caption: MyST text under the picture; its first sentence should say what to see.
@@ -70,6 +111,8 @@ def figure(
         raise UserError(f"figure '{id}' needs alternative text: say in words what the picture shows")
     png = fig if isinstance(fig, bytes) else png_bytes(fig)
     _save(f"figures/{id}.png", png, exclusive=True)
+    if not isinstance(fig, bytes) and not any(axes.images for axes in fig.axes):
+        _save(f"figures/{id}.svg", svg_bytes(fig))
     described = {"kind": "figure", "id": id, "alt": alt, "caption": caption, "provenance": provenance}
     described |= {"page": page} if page else {}
     _display(figure_bundle(described, png), {**described, "sha256": hashlib.sha256(png).hexdigest()})
@@ -113,6 +156,12 @@ def table(
     _display(table_bundle(described), described)
 
 
+def data(content: DataFrame, *, id: str) -> None:
+    """Save a table for other programs (``tables/<id>.csv``) without showing it."""
+    _check(id, "data")
+    _save(f"tables/{id}.csv", content.to_csv(index=False, lineterminator="\n").encode(), exclusive=True)
+
+
 def interval(low: float, high: float, how: str = "+.3f") -> str:
     """An interval as a table cell; NaN where it could not be computed."""
     return "NaN" if math.isnan(low) or math.isnan(high) else f"{low:{how}} to {high:{how}}"
@@ -139,7 +188,7 @@ def state(item: str, state: str, reason: str = "") -> None:
 
 
 def figure_bundle(described: dict[str, Any], png: bytes) -> dict[str, str]:
-    """The MIME bundle of a figure. The book's page reads ``/figures/<id>.png`` beside its sources."""
+    """The MIME bundle of a figure. The book's page reads ``/figures/<id>.*`` beside its sources."""
     id, alt, caption, provenance = (described[name] for name in ("id", "alt", "caption", "provenance"))
     image = f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(alt)}"'
     return {
@@ -180,12 +229,12 @@ def table_bundle(described: dict[str, Any]) -> dict[str, str]:
 def fragment(described: dict[str, Any]) -> str:
     """The MyST directive of a figure or table, for the page that shows it.
 
-    A figure's picture is ``/figures/<id>.png`` beside the book's sources.
+    A figure's picture is ``/figures/<id>.svg`` beside the book's sources if there is one, else ``.png``.
     """
     id, caption, provenance = (described[name] for name in ("id", "caption", "provenance"))
     if described["kind"] == "figure":
         return (
-            f"`````{{figure}} /figures/{id}.png\n:name: {label(described)}\n"
+            f"`````{{figure}} /figures/{id}.*\n:name: {label(described)}\n"
             f":alt: {json.dumps(described['alt'], ensure_ascii=False)}\n"
             f":class: drlib-picture\n\n{caption}\n\n{provenance}\n`````\n"
         )
@@ -216,19 +265,36 @@ def pipe_table(header: list[str], rows: list[list[str]], right: list[bool]) -> s
 
 def png_bytes(fig: Figure, dpi: int = DPI) -> bytes:
     """Render a figure as PNG, on white: the same figure gives the same bytes. 256 colors if smaller."""
-    import matplotlib.pyplot as plt
     from PIL import Image
 
+    _settle(fig)
     buffer = io.BytesIO()
     fig.savefig(
         buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None}
     )
-    plt.close(fig)
     small = io.BytesIO()
     Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
         small, "PNG", optimize=True
     )
     return min(buffer.getvalue(), small.getvalue(), key=len)
+
+
+def svg_bytes(fig: Figure) -> bytes:
+    """Render a figure as SVG, on white, letters as outlines: the same figure gives the same bytes."""
+    _settle(fig)
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="svg", facecolor="white", bbox_inches="tight", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _settle(fig: Figure) -> None:
+    """Lay a figure out once and for all (each file would do it again) and close it."""
+    import matplotlib.pyplot as plt
+
+    if fig.get_layout_engine() is not None:
+        fig.draw_without_rendering()
+        fig.set_layout_engine("none")
+    plt.close(fig)
 
 
 # --- small helpers -------------------------------------------------------------------------------------

@@ -153,6 +153,15 @@ def target_and_holdout(cell: Cell) -> tuple[Split, Split]:
     return target, splits.holdout
 
 
+def computed(cells: Iterable[Cell], store: Store | None = None) -> list[Cell]:
+    """Those of the cells that have a result: stored scores, or the reason why there can be none."""
+    store = store or Store()
+    plans = [plan(cell) for cell in cells]
+    return [
+        item.cell for item in plans if item.reason or store.folder("score", item.tasks["score"].key).is_dir()
+    ]
+
+
 def results(cells: Iterable[Cell], *, store: Store | None = None, profile: str = "") -> pandas.DataFrame:
     """One row per cell and metric.
 

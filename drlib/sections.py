@@ -829,6 +829,31 @@ class MeasuringMemorization(OneTarget):
         return [*self.ensembles().values(), *self.attack_cells()]
 
 
+class BesideOurs(Parameters):
+    """A section about the paper's numbers, which shows the profile's own beside them if they are computed."""
+
+    def benchmark(self) -> Benchmark:
+        """The section whose results stand beside the paper's, with the profile's parameters."""
+        made = parameters("benchmark", self.profile)
+        assert isinstance(made, Benchmark)
+        return made
+
+    def reads(self) -> list[Cell | Experiment]:
+        return [*self.benchmark().cells(), *self.benchmark().reads()]
+
+
+class Published(BesideOurs):
+    """The paper's tables as printed, and the figures that follow from them."""
+
+    slug: ClassVar[str] = "published"
+
+
+class Claims(BesideOurs):
+    """The paper's conclusions, judged on its own tables and on ours."""
+
+    slug: ClassVar[str] = "claims"
+
+
 @dataclass(frozen=True)
 class Section:
     """One section of the book. ``minutes`` is for the laptop profile on two CPU cores, nothing stored."""
@@ -949,6 +974,26 @@ SECTIONS: dict[str, Section] = {
             needs="probabilities and means, section 2",
             gives="equations 1 and 2 with errors and controls, and whether memorized images come back",
             minutes=3,
+        ),
+        Section(
+            slug="published",
+            number=31,
+            title="The tables as printed",
+            regenerates=(),
+            model=Published,
+            needs="nothing",
+            gives="the paper's 24 tables with levels and downloads, Figures 2, 11 and 12 drawn from them",
+            minutes=0.3,
+        ),
+        Section(
+            slug="claims",
+            number=32,
+            title="Do the conclusions hold?",
+            regenerates=(),
+            model=Claims,
+            needs="sections 2 and 5",
+            gives="each conclusion of the paper as a check on its tables and on ours: verdict, effect, sign",
+            minutes=0.3,
         ),
     )
 }

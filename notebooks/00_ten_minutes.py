@@ -52,7 +52,7 @@ table = results.summary(cells, profile=p.profile)
 made_by = results.provenance(table, p.command())
 splits = data.load_splits(cells[0].target.data)
 target = data.target_subset(splits, p.target_size)
-plots.style()
+report.style()
 
 # %% [markdown]
 # ## The private images

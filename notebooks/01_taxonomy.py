@@ -37,7 +37,7 @@ import torch
 from IPython.display import Markdown
 
 import drlib
-from drlib import attacks, data, metrics, models, plots, report, sections
+from drlib import attacks, data, metrics, models, report, sections
 from drlib.types import (
     BLACK_BOX,
     DYNAMIC,
@@ -61,7 +61,7 @@ profile: str = "laptop"  # the profile that supplies whatever is not set here (t
 p = sections.from_notebook("taxonomy", globals())
 versions = f"drlib {drlib.__version__} · CPU, threads: {torch.get_num_threads()}"
 made = f"Made by `{p.command()}` · {versions} · torch {torch.__version__}"
-plots.style()
+report.style()
 
 # %% [markdown]
 # ## Knowledge has three parts

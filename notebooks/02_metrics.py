@@ -32,7 +32,7 @@ import torch
 from IPython.display import Markdown
 from torchvision.transforms import functional as TF
 
-from drlib import data, metrics, plots, report, sections
+from drlib import data, metrics, report, sections
 from drlib.errors import UserError
 
 # %% tags=["parameters"]
@@ -62,7 +62,7 @@ if min(n, m) < K:
 print(f"{n} targets of {K} classes, {m} holdout images, each {tuple(x.shape[1:])}, in [0, 1]")
 
 # %% tags=["hide-input"]
-plots.style()
+report.style()
 COLORS = sns.color_palette("colorblind")
 
 
@@ -83,7 +83,7 @@ def made(what: str = "") -> str:
 
 def canvas(columns: float, rows: float):
     """A figure with one empty axes; an image in it is 0.9 wide and high, and rows count downward."""
-    width = 0.8 * plots.WIDTH  # narrow, so that its text stays readable on a phone
+    width = 0.8 * report.WIDTH  # narrow, so that its text stays readable on a phone
     fig, ax = plt.subplots(figsize=(width, width * rows / columns))
     ax.set(xlim=(0, columns), ylim=(rows, 0))
     ax.axis("off")

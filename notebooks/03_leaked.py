@@ -71,7 +71,7 @@ p = sections.from_notebook("leaked", globals())
 cells = p.cells()
 study.run(cells)
 splits = p.splits()
-plots.style()
+report.style()
 COLORS = sns.color_palette("colorblind")
 attack_cells = [cell for cell in p.attack_cells() if study.explain_unsupported(cell) is None]
 table = results.summary(attack_cells, profile=p.profile)
@@ -222,7 +222,7 @@ for name, leaked in levels.items():
 power = pd.DataFrame(power)
 power["found"] = power.p < 0.01
 rate = power.groupby(["kind", "share"]).agg(found=("found", "mean"), gap=("gap", "mean")).reset_index()
-fig, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 2.6))
+fig, axes = plt.subplots(1, 2, figsize=(report.WIDTH, 2.6))
 for color, (name, part) in zip(COLORS, rate.groupby("kind"), strict=False):
     axes[0].plot(part.share, part.gap, marker="o", ms=4, color=color, label=name)
     axes[1].plot(part.share, part.found, marker="o", ms=4, color=color, label=name)

@@ -69,7 +69,7 @@ download: bool = False  # may missing files be downloaded?
 # %%
 p = sections.from_notebook("accuracy", globals())
 study.run(p.cells())
-plots.style()
+report.style()
 COLORS = sns.color_palette("colorblind")
 attack_cells = [
     cell

@@ -71,7 +71,7 @@ study.run(cells)
 table = results.summary(cells, profile=p.profile)
 made_by = results.provenance(table, p.command())
 from_paper = f"Made by `{p.command()}` · from the numbers printed in the paper, nothing is run"
-plots.style()
+report.style()
 COLORS = sns.color_palette("colorblind")
 PAIRS = [("FID", name) for name in SAMPLE]
 NAMES = {"SSIM": "SSIM ↑", "PSNR": "PSNR (dB) ↑", "MSE": "MSE ↓"}
@@ -134,7 +134,7 @@ def one_line(frame: pd.DataFrame, pairs, how: str = "pearson") -> str:
 # %% tags=["hide-input"]
 paper = relations.side_by_side(published.load("image_attacks"))
 nine = relations.read_rows(paper, "nine tables")
-fig, axes = plt.subplots(1, 3, figsize=(plots.WIDTH + 0.4, 2.9), sharex=True)
+fig, axes = plt.subplots(1, 3, figsize=(report.WIDTH + 0.4, 2.9), sharex=True)
 sets = dict(zip(nine.dataset.unique(), COLORS, strict=False))
 for ax, name in zip(axes, SAMPLE, strict=True):
     for dataset_name, color in sets.items():
@@ -256,7 +256,7 @@ def deviations(names: tuple[str, str]) -> pd.DataFrame:
     return pd.concat(parts, axis=1).loc[down]
 
 
-fig, axes = plt.subplots(1, 2, figsize=(plots.WIDTH + 3.2, 7.2), sharey=True)
+fig, axes = plt.subplots(1, 2, figsize=(report.WIDTH + 3.2, 7.2), sharey=True)
 for ax, names, title in (
     (axes[0], ("FID, all attacks", "FID, GAN attacks"), "FID with SSIM, PSNR, MSE"),
     (axes[1], ("coverage, all attacks", "coverage, GAN attacks"), "coverage (SSIM) with (PSNR), (MSE)"),
@@ -464,7 +464,7 @@ for cell in cells:
     cell_of.setdefault((results.title(cell), cell.target.size), cell)  # the first seed's
 LOOK = {"static attack": ("o", COLORS[0]), "dynamic attack": ("s", COLORS[1]), "control": ("X", "0.45")}
 
-fig, axes = plt.subplots(1, 3, figsize=(plots.WIDTH + 0.4, 3.0), sharex=True)
+fig, axes = plt.subplots(1, 3, figsize=(report.WIDTH + 0.4, 3.0), sharex=True)
 for ax, name in zip(axes, SAMPLE, strict=True):
     for group, (marker, color) in LOOK.items():
         rows = own[own.group == group]
@@ -492,7 +492,7 @@ report.figure(
 
 # %% tags=["hide-input"]
 columns = [frechet, *SAMPLE]
-fig, axes = plt.subplots(1, 2, figsize=(plots.WIDTH - 0.4, 3.3))
+fig, axes = plt.subplots(1, 2, figsize=(report.WIDTH - 0.4, 3.3))
 heat(axes[0], attacks_only, columns, "pearson", f"attacks ({len(attacks_only.dropna(subset=columns))} rows)")
 heat(axes[1], own, columns, "pearson", f"attacks and controls ({len(own.dropna(subset=columns))} rows)")
 report.figure(
@@ -696,7 +696,7 @@ figures = {
     "Figure 12: CelebA": with_levels[with_levels.dataset == "CelebA"],
     "Figure 11: CIFAR-10 and MNIST": with_levels[with_levels.dataset != "CelebA"],
 }
-fig, axes = plt.subplots(2, 2, figsize=(plots.WIDTH + 0.4, 6.0), sharex=True, sharey=True)
+fig, axes = plt.subplots(2, 2, figsize=(report.WIDTH + 0.4, 6.0), sharex=True, sharey=True)
 for line, (title, frame) in zip(axes, figures.items(), strict=True):
     steps = sorted(frame.target_size.unique())
     shades = dict(zip(steps, sns.color_palette("viridis", len(steps)), strict=True))
@@ -787,7 +787,7 @@ no proof of the lack of it, since some targets are hubs and keep even real unsee
 lined = (
     own[(own.target_size == large)].dropna(subset=["SSIM", COVERAGES[0]]).sort_values("SSIM", ascending=False)
 )
-fig, ax = plt.subplots(figsize=(plots.WIDTH, 3.8))
+fig, ax = plt.subplots(figsize=(report.WIDTH, 3.8))
 spots = np.arange(len(lined))
 for spot, row in zip(spots, lined.to_dict("records"), strict=True):
     marker, color = LOOK[row["group"]]

@@ -82,7 +82,7 @@ download: bool = False  # may missing files be downloaded?
 p = sections.from_notebook("attacks", globals())
 cells = p.cells()
 study.run(cells)
-plots.style()
+report.style()
 size, names = p.target_size, list(p.attacks)
 main = [
     cell

@@ -83,7 +83,7 @@ made_by = results.provenance(table, p.command())
 frechet = next(metric for metric in table.metric if metric.startswith(("FID", "FD-")))
 sizes = list(p.target_sizes)
 small, large = min(sizes), max(sizes)
-plots.style()
+report.style()
 
 
 def cell_of(attack: str, size: int):

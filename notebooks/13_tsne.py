@@ -31,7 +31,7 @@ import pandas as pd
 import seaborn as sns
 from IPython.display import Markdown
 
-from drlib import metrics, plots, relations, report, results, sections, study
+from drlib import metrics, relations, report, results, sections, study
 from drlib.embedding import NEIGHBORS, embed, mixing
 
 # %% tags=["parameters"]
@@ -68,7 +68,7 @@ cells = p.cells()
 study.run(cells)
 table = results.summary(cells, profile=p.profile)
 made_by = results.provenance(table, p.command())
-plots.style()
+report.style()
 COLORS = sns.color_palette("colorblind")
 refused = {
     results.title(cell): reason for cell in cells if (reason := study.explain_unsupported(cell)) is not None
@@ -264,7 +264,7 @@ for _ in range(20):
         (a, b, mixing(plane[what][a], plane[what][b]).ratio, mixing(points[what][a], points[what][b]).ratio)
     )
 in_plane, in_space = (np.array([half[index] for half in halves]) for index in (2, 3))
-fig, axes = plt.subplots(1, 3, figsize=(plots.WIDTH, 2.6))
+fig, axes = plt.subplots(1, 3, figsize=(report.WIDTH, 2.6))
 for ax, (a, b, ratio, _) in zip(axes, halves, strict=False):
     ax.scatter(*first.coordinates.T, s=1, color="0.88", lw=0, rasterized=True)
     ax.scatter(*plane[what][a].T, s=12, color=COLORS[0], lw=0)
@@ -299,7 +299,7 @@ again = {
     for name, (of, seed_of) in settings.items()
 }
 example = max(of_attacks.index, key=lambda name: mixed[name].ratio) if len(of_attacks) else next(iter(goal))
-fig, axes = plt.subplots(1, len(again), figsize=(plots.WIDTH, 2.4), squeeze=False)
+fig, axes = plt.subplots(1, len(again), figsize=(report.WIDTH, 2.4), squeeze=False)
 for ax, (name, made_again) in zip(axes[0], again.items(), strict=True):
     scatter(ax, apart(made_again.coordinates), example, name)
 ratios = {

@@ -77,7 +77,7 @@ p = sections.from_notebook("memorization", globals())
 ensembles = p.ensembles()
 cells = p.attack_cells()
 study.run(p.cells())
-plots.style()
+report.style()
 COLORS = sns.color_palette("colorblind")
 
 
@@ -295,7 +295,7 @@ for row in whole.itertuples():
     report.value(f"memorization_n{row.n}_c{row.classes}", row.score)
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 2.7), sharey=True)
+fig, axes = plt.subplots(1, 2, figsize=(report.WIDTH, 2.7), sharey=True)
 for color, (classes, part) in zip(COLORS, whole.groupby("classes"), strict=False):
     part = part.sort_values("n")
     for ax, column in zip(axes, ("n", "k"), strict=True):

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from drlib.book import measured, paper_items
+from drlib.book import measured, paper_items, printed_pages
 from drlib.book.gate import displayed
 from drlib.book.layout import CHECKOUT, Book, Chapter, read_json, tree_hash, write_json
 from drlib.errors import UserError
@@ -62,6 +62,8 @@ def stage(book: Book, notebooks: Mapping[str, Any], *, notice: str = "", runs: M
             nbformat.write(notebooks[chapter.stem], page)
         else:
             page.with_suffix(".md").write_text(_placeholder(book, chapter), encoding="utf-8")
+    made = {label(item) for notebook in notebooks.values() for item in displayed(notebook)}
+    printed_pages.write(staged, pages(book.root), book.chapters, runs, made)
     _write_fragments(book, staged, notebooks)
     generated = staged / "generated"
     generated.mkdir()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drlib.claims.facts import Facts, facts, published_facts
-from drlib.claims.judging import UNJUDGED, Judgment, judge
+from drlib.claims.judging import Judgment, judge
 from drlib.claims.ledger import CLAIMS, Claim
 
 __all__ = ["CLAIMS", "Claim", "Examined", "Facts", "entry", "examine", "facts", "published_facts"]
@@ -27,10 +27,11 @@ class Examined:
 
 def examine(claim: Claim, told: Facts) -> Examined:
     """Judge one claim on all of ``told``; restrict it before to the tables that it is about."""
+    cases = claim.cases(told)
     missing = claim.needs
-    if told.left_out:
-        missing += f" (left out, since they still move with more steps: {', '.join(told.left_out)})"
-    found = judge(claim.cases(told), claim.quantifier, missing=missing)
+    if not cases and told.moving and claim.cases(told.with_moving()):
+        missing += f"; left out, since they still move with more steps: {', '.join(told.left_out)}"
+    found = judge(cases, claim.quantifier, missing=missing)
     survives = {ruler: _at_equal(claim, told, ruler) for ruler in ("n", "k")}
     return Examined(found, survives["n"], survives["k"])
 
@@ -40,10 +41,10 @@ def _at_equal(claim: Claim, told: Facts, ruler: str) -> str:
     if ruler not in claim.across:
         return NOT_NEEDED
     found = judge(claim.cases(told.at_equal()), claim.quantifier, missing="")
-    if found.verdict == UNJUDGED:
-        undecided = "all comparisons are within intervals" if found.undecided else "no values at equal size"
-        return f"cannot be computed: {undecided}"
-    return f"{found.verdict} (effect {found.effect:+.3g})"
+    if not found.supports + found.against + found.undecided:
+        return "cannot be computed: no values at equal size"
+    counts = f"{found.supports} for, {found.against} against, {found.undecided} undecided"
+    return f"{found.verdict} ({counts}; effect {found.effect:+.3g})"
 
 
 def ledger(

@@ -74,8 +74,15 @@ def never_exact(facts: Facts) -> list[Case]:
 
 
 def gans_ahead(facts: Facts) -> list[Case]:
+    """A claim about all of them: judged only where there are several."""
+    if len(_attacks(facts) & set(GANS)) < 2:
+        return []
     others = [*(name for name in STATIC if name not in GANS), *DYNAMIC]
     return ahead(facts, GANS, others, [FRECHET], sizes=largest_size)
+
+
+def _attacks(facts: Facts) -> set[str]:
+    return {one.attack for one in attacked(facts, metric=FRECHET)}
 
 
 def updates_leak_ahead(facts: Facts) -> list[Case]:
@@ -83,6 +90,9 @@ def updates_leak_ahead(facts: Facts) -> list[Case]:
 
 
 def both_patterns(facts: Facts) -> list[Case]:
+    """On data sets other than the first: judged only where there are several."""
+    if len({one.dataset for one in attacked(facts, metric=FRECHET)}) < 2:
+        return []
     return gans_ahead(facts) + updates_leak_ahead(facts)
 
 
@@ -141,6 +151,8 @@ def levels_agree(facts: Facts) -> list[Case]:
     for metric in SAMPLE:
         for table in same_targets(rows(facts, (FRECHET, metric))):
             value, *_ = coefficient(table, FRECHET, metric, "kendall", resamples=0)
+            if math.isnan(value):
+                continue
             where = f"{table[0]['group'].rsplit(', ', 2)[0]} at {table[0]['size']:,}, {metric}"
             cases.append(Case(where, value, threshold(value, value > 0), str(table[0]["of"][0])))
     return cases
@@ -170,8 +182,11 @@ def _rises_among_gans(facts: Facts, pairs: list[tuple[str, str]]) -> list[Case]:
     cases = []
     for a, b in pairs:
         table = rows(facts, (a, b))
+        among = [row for row in table if row["attack"] in GANS]
+        if len({row["attack"] for row in among}) < 2:
+            continue
         everyone, *_ = coefficient(table, a, b, resamples=0)
-        gans, *_ = coefficient([row for row in table if row["attack"] in GANS], a, b, resamples=0)
+        gans, *_ = coefficient(among, a, b, resamples=0)
         rise = gans - everyone
         if not math.isnan(rise):
             told = f"{a} and {b}: {everyone:+.3f} to {gans:+.3f}"

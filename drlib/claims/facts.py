@@ -1,12 +1,13 @@
 """Results tables as series against target size, whichever of the published columns they have.
 
 A series is everything that is equal but the target size: one attack on one model under one defense, one
-metric. Each point carries the range that its value may lie in: half a unit of the last printed digit, or the
-interval that the table gives.
+metric. Each point carries the range that its value may lie in: the interval that the table gives, or, where
+the number is text as it was printed, half a unit of its last place. Other numbers are taken as exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,16 +29,6 @@ MEMORIZATION = "memorization"
 ACCURACY = "test accuracy"
 LOWER_IS_CLOSER = (FRECHET, "MSE")
 
-_DECIMALS = {
-    FRECHET: 3,
-    "SSIM": 3,
-    "PSNR": 3,
-    "MSE": 3,
-    MEMORIZATION: 3,
-    "Pred Rate": 3,
-    **dict.fromkeys(TEXT, 3),
-}
-_DECIMALS |= dict.fromkeys(COVERAGES, 2)
 _VARIANTS = {
     "updated": {"variant": ""},
     "fixed": {"variant": "fixed"},
@@ -96,12 +87,17 @@ class Facts:
 
     Attributes:
         frechet: the name of the dataset-level metric, such as ``FD-efficientnet_lite0``.
-        left_out: attack titles that no conclusion may use, since they still move with more steps.
+        moving: series that no conclusion may use, since their attacks still move with more steps.
     """
 
     series: tuple[Series, ...]
     frechet: str = FRECHET
-    left_out: tuple[str, ...] = ()
+    moving: tuple[Series, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Titles of the attacks that no conclusion may use."""
+        return tuple(sorted({one.attack for one in self.moving}))
 
     def select(self, **conditions: Any) -> list[Series]:
         """The series whose fields equal the conditions (one value, or a tuple of several)."""
@@ -117,6 +113,10 @@ class Facts:
     def without(self, tables: Sequence[int]) -> Facts:
         """All series but those of these tables of the paper."""
         return replace(self, series=tuple(one for one in self.series if one.table not in tables))
+
+    def with_moving(self) -> Facts:
+        """With the attacks that still move: only to say that they are what is missing."""
+        return replace(self, series=(*self.series, *self.moving), moving=())
 
     def at_equal(self) -> Facts:
         """The same at equal size, for the series that have it at two sizes or more."""
@@ -140,16 +140,16 @@ def published_facts() -> Facts:
         "llm_judge_variants",
         "text_attacks",
     )
-    return facts([published.load(name) for name in (*names, "auxiliary")])
+    return facts([published.printed(name) for name in (*names, "auxiliary")])
 
 
 def facts(tables: Iterable[pandas.DataFrame]) -> Facts:
     """Read results tables in any of the published shapes.
 
-    Columns: ``target_size`` and either ``memorization``, or ``value`` with ``metric`` or ``measure``; what
-    else there is of ``dataset model defense attack variant judge auxiliary paper_table coverage_percent`` is used,
-    and of ``drlib results``: ``kind`` (controls are left out), ``value_low value_high value_equal
-    coverage_floor coverage_chance converged``. A row without a number is left out.
+    Columns: ``target_size`` and either ``memorization``, or ``value`` with ``metric`` or ``measure``; used if
+    there: ``dataset model defense attack variant judge auxiliary paper_table coverage_percent``, and of
+    ``drlib results`` ``kind`` (controls are left out), ``value_low value_high value_equal coverage_floor
+    coverage_chance converged``. A row without a number is left out.
 
     Raises:
         UserError: a column is missing or not of numbers, or two rows are of the same experiment.
@@ -168,12 +168,13 @@ def facts(tables: Iterable[pandas.DataFrame]) -> Facts:
         left_out |= _moving(table)
     if len(frechet) > 1:
         raise UserError(f"the tables mix dataset-level metrics: {', '.join(sorted(frechet))}; choose one")
-    kept = {key: points for key, points in found.items() if key[1] not in left_out}
-    series = tuple(
+    series = [
         Series(**dict(zip(_FIELDS, key, strict=True)), points=dict(sorted(points.items())))
-        for key, points in kept.items()
-    )
-    return Facts(series, frechet.pop() if frechet else FRECHET, tuple(sorted(left_out)))
+        for key, points in found.items()
+    ]
+    settled = tuple(one for one in series if one.attack not in left_out)
+    moving = tuple(one for one in series if one.attack in left_out)
+    return Facts(settled, frechet.pop() if frechet else FRECHET, moving)
 
 
 _FIELDS = ("metric", "attack", "dataset", "model", "defense", "variant", "judge", "table")
@@ -184,16 +185,10 @@ def _key(one: Series) -> tuple[Any, ...]:
 
 
 def _checked(table: pandas.DataFrame) -> pandas.DataFrame:
-    import pandas
-
     value = MEMORIZATION if MEMORIZATION in table else "value"
     for name in ("target_size", value):
         if name not in table:
             raise unknown("column", name, table.columns)
-        try:
-            table = table.assign(**{name: pandas.to_numeric(table[name])})
-        except (TypeError, ValueError) as error:
-            raise UserError(f"column {name} must be numbers: {error}") from None
     if value == "value" and "metric" not in table and "measure" not in table:
         raise UserError("a results table needs a column metric or measure")
     return table
@@ -210,13 +205,12 @@ def _read(table: pandas.DataFrame) -> Iterable[tuple[Series, int, Point]]:
     for row in table.to_dict("records"):
         if row.get("kind", "attack") != "attack":
             continue
-        one, size = _series(row), int(row["target_size"])
-        value = row[MEMORIZATION] if MEMORIZATION in row else row["value"]
-        if not _missing(value):
-            yield one, size, _point(one.metric, float(value), row)
-        coverage = row.get("coverage_percent")
-        if not _missing(coverage) and one.metric in SAMPLE:
-            yield replace(one, metric=f"coverage ({one.metric})"), size, _covered(float(coverage), row)
+        one, size = _series(row), int(_number(row, "target_size"))
+        value = MEMORIZATION if MEMORIZATION in row else "value"
+        if not _missing(row[value]):
+            yield one, size, _point(row, value)
+        if not _missing(row.get("coverage_percent")) and one.metric in SAMPLE:
+            yield replace(one, metric=f"coverage ({one.metric})"), size, _covered(row)
 
 
 def _series(row: dict[str, Any]) -> Series:
@@ -233,34 +227,52 @@ def _series(row: dict[str, Any]) -> Series:
 
 
 def _missing(value: Any) -> bool:
-    return value is None or value == "" or value != value
+    return (
+        value is None or value != value or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
+    )
 
 
-def _point(metric: str, value: float, row: dict[str, Any]) -> Point:
+def _number(row: dict[str, Any], name: str) -> float:
+    try:
+        return float(row[name])
+    except (TypeError, ValueError):
+        raise UserError(f"column {name} must be numbers, got {row[name]!r}") from None
+
+
+def _rounding(text: Any) -> float:
+    """Half a unit of the last place of a printed decimal number; 0 for whole and for computed numbers."""
+    if not isinstance(text, str) or "." not in text or "e" in text.lower():
+        return 0.0
+    return 0.5 * 10.0 ** -len(text.strip().partition(".")[2])
+
+
+def _point(row: dict[str, Any], name: str) -> Point:
     """The value with its interval, or with what rounding hides; at equal size the interval is as wide."""
-    low, high = row.get("value_low"), row.get("value_high")
+    value, low, high = _number(row, name), row.get("value_low"), row.get("value_high")
+    if math.isinf(value):  # the PSNR of copies
+        return Point(value, value, value)
     if _missing(low) or _missing(high):
-        half = 0.5 * 10.0 ** -_DECIMALS[metric] if metric in _DECIMALS else 0.0
+        half = _rounding(row[name])
         low, high = value - half, value + half
-    equal = row.get("value_equal")
-    at_equal = None
-    if not _missing(equal):
-        at_equal = Point(float(equal), float(equal) - (value - low), float(equal) + (high - value))
-    return Point(value, float(low), float(high), at_equal)
+    below, above = value - float(low), float(high) - value
+    if _missing(row.get("value_equal")):
+        return Point(value, value - below, value + above)
+    equal = _number(row, "value_equal")
+    return Point(value, value - below, value + above, Point(equal, equal - below, equal + above))
 
 
-def _covered(percent: float, row: dict[str, Any]) -> Point:
+def _covered(row: dict[str, Any]) -> Point:
     """A coverage in percent; ``equal`` is where it lies between its floor (0) and its chance level (1)."""
-    half = 0.5 * 10.0 ** -_DECIMALS[COVERAGES[0]]
+    percent, half = _number(row, "coverage_percent"), _rounding(row["coverage_percent"])
+    alone = Point(percent, percent - half, percent + half)
     floor, chance = row.get("coverage_floor"), row.get("coverage_chance")
     if _missing(floor) or _missing(chance):
         try:
             floor, chance = paper_levels(row["dataset"], row["attack"], int(row["target_size"]))
         except (KeyError, UserError):
-            return Point(percent, percent - half, percent + half)
-    span = 100 * (chance - floor)
+            return alone
+    span = 100 * (float(chance) - float(floor))
     if span < 1e-6:  # one target per class: the floor is 1
-        return Point(percent, percent - half, percent + half)
-    relative = (percent - 100 * floor) / span
-    equal = Point(relative, relative - half / span, relative + half / span)
-    return Point(percent, percent - half, percent + half, equal)
+        return alone
+    relative = (percent - 100 * float(floor)) / span
+    return replace(alone, equal=Point(relative, relative - half / span, relative + half / span))

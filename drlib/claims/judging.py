@@ -91,17 +91,19 @@ def judge(cases: Sequence[Case], quantifier: Quantifier, *, missing: str) -> Jud
     """The verdict on cases.
 
     Every: holds if all decided cases support it, in part if at least half, else not. Most: holds from a share
-    of ``MOST``, in part from a half. Some: holds if one supports it. Without a decided case it cannot be
-    judged; ``missing`` says what there would have to be.
+    of ``MOST``, in part from a half. Some: holds if one supports it. Where fewer than half of the cases are
+    decided (and none supports a claim about some), it cannot be judged; ``missing`` says what there would
+    have to be if there are no cases.
     """
     counts = {word: sum(case.outcome == word for case in cases) for word in (SUPPORTS, AGAINST, UNDECIDED)}
     decided = counts[SUPPORTS] + counts[AGAINST]
     effect, low, high, why = _effect(cases)
     numbers: dict[str, Any] = {"effect": effect, "low": low, "high": high, **counts}
-    if not decided:
-        told = (
-            f"all {len(cases)} comparisons are within rounding or intervals" if cases else f"needs {missing}"
-        )
+    if not cases:
+        return Judgment(UNJUDGED, **numbers, reason=f"needs {missing}")
+    shown = quantifier is Quantifier.SOME and counts[SUPPORTS] > 0
+    if 2 * decided < len(cases) and not shown:
+        told = f"{counts[UNDECIDED]} of {len(cases)} comparisons are within rounding or intervals"
         return Judgment(UNJUDGED, **numbers, reason=told)
     return Judgment(_verdict(counts[SUPPORTS] / decided, quantifier), **numbers, reason=why)
 

@@ -122,7 +122,6 @@ CLAIMS: tuple[Claim, ...] = (
         tables=(19, 20, 21, 22, 23, 24),
         quantifier=EVERY,
         cases=decide.both_patterns,
-        elsewhere=(15,),
     ),
     Claim(
         id="deep-inversion-falls-with-complexity",

@@ -96,3 +96,16 @@ def cell(name: str, **conditions: Any) -> float:
     if len(rows) != 1:
         raise UserError(f"{len(rows)} rows of {name} match {conditions}; name exactly one")
     return float(rows["memorization" if name == "memorization" else "value"].iloc[0])
+
+
+def printed(name: str) -> pd.DataFrame:
+    """``load(name)`` with every cell as the text that is printed, so that ``0.130`` keeps its last digit.
+
+    An empty cell is "". Raises ``UserError`` for an unknown name.
+    """
+    import pandas as pd
+
+    if name not in TABLES:
+        raise unknown("table of published numbers", name, TABLES)
+    with (resources.files(__name__) / f"{name}.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file, dtype=str, keep_default_na=False)

@@ -1,0 +1,107 @@
+"""The pages of the printed tables and of the figures that follow from them: those that the contents list.
+
+They are written while the book is staged, from the manifest (what is shown, its state, who shares what) and
+from what the notebook *The tables as printed* made for them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drlib import manifest
+from drlib.book.layout import Chapter
+from drlib.manifest.items import read
+
+FOLDER = "book/published"
+COLUMNS = (
+    "paper_table", "dataset", "model", "defense", "attack", "judge", "variant", "target_size", "metric",
+    "value", "coverage_percent",
+)  # fmt: skip
+"""Of a downloaded table; a column that the table does not have is left out."""
+
+_FILES = ("memorization", "image_attacks", "fid_variants", "llm_judge", "llm_judge_variants", "text_attacks")
+
+
+def write(
+    staged: Path,
+    pages: Collection[str],
+    chapters: Sequence[Chapter],
+    runs: Mapping[str, Any],
+    made: Collection[str],
+) -> None:
+    """Write the pages that are listed in ``pages``, and the CSV files that they offer.
+
+    Args:
+        runs: by section, what its executed notebook says.
+        made: labels of the tables and figures that the notebooks of this build show.
+    """
+    of_section = {chapter.slug: chapter for chapter in chapters}
+    for entry in manifest.by_number(manifest.entries(runs)):
+        page = f"{FOLDER}/{entry['kind']}_{entry['number']:02d}"
+        if page in pages:
+            (staged / page).parent.mkdir(exist_ok=True)
+            text = _page(entry, of_section.get(entry["planned"]), made)
+            (staged / f"{page}.md").write_text(text, encoding="utf-8")
+            if entry["kind"] == "table":
+                _write_csv(staged / "tables" / f"{_name(entry)}.csv", entry["number"])
+
+
+def _name(entry: manifest.Entry) -> str:
+    return f"paper-{entry['kind']}-{entry['number']:02d}"
+
+
+def _page(entry: manifest.Entry, chapter: Chapter | None, made: Collection[str]) -> str:
+    kind, number = entry["kind"], f"{entry['number']:02d}"
+    title = f"{kind.capitalize()} {entry['number']}: {entry['what']}"
+    printed = f"{'tab' if kind == 'table' else 'fig'}-printed-{number}"
+    parts = [f"# {title}", _state(entry, chapter), _include(printed)]
+    if kind == "table":
+        parts.append(f"{{download}}`As a CSV file </tables/{_name(entry)}.csv>`")
+    for label, heading in (
+        (f"tab-ours-{number}", "Ours beside it"),
+        (f"tab-rests-{number}", "What rests on it"),
+    ):
+        if label in made:
+            parts.append(f"## {heading}\n\n{_include(label)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _include(label: str) -> str:
+    return f"```{{include}} /fragments/{label}.md\n```"
+
+
+def _state(entry: manifest.Entry, chapter: Chapter | None) -> str:
+    where = f" {{doc}}`{chapter.title} </notebooks/{chapter.stem}>`" if chapter else ""
+    shared = manifest.shared_with(entry)
+    lines = [f"**State here:** {entry['state']}{f' ({why})' if (why := entry['reason']) else ''}.{where}"]
+    lines += [f"**Shares reconstructions with:** {shared}."] if shared else []
+    return " \\\n".join(lines)
+
+
+def _write_csv(path: Path, number: int) -> None:
+    """The printed numbers of a table, one row each, as text in full."""
+    if number == 1:
+        rows = read("taxonomy")
+    else:
+        found = [(name, row) for name in _FILES for row in read(name) if row["paper_table"] == str(number)]
+        rows = [_row(name, row) for name, row in found]
+    known = [name for name in (COLUMNS if number > 1 else rows[0]) if any(name in row for row in rows)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, known, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _row(name: str, row: dict[str, str]) -> dict[str, str]:
+    if name == "memorization":
+        return {
+            **row,
+            "metric": "memorization",
+            "value": row["memorization"],
+            "defense": "none",
+            "attack": "",
+        }
+    return {**row, "metric": row["measure"]} if "measure" in row else row

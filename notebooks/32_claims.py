@@ -1,0 +1,433 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Do the conclusions hold?
+#
+# :::{admonition} This chapter
+# :class: tip
+# **Needs** {doc}`when a reconstruction is good </notebooks/02_metrics>` and {doc}`relations between metrics </notebooks/05_relations>`. \
+# **Gives** the conclusions of the paper, one by one, as checks that a computer decides: on the paper's own numbers, on its other tables, and
+# on ours; each with its effect, its sign, and whether it survives equal sizes. \
+# **Minutes** 20 to read, 1 to run. Nothing is trained or attacked.
+# :::
+#
+# A paper is remembered for its sentences, not for its tables. *"GAN-based attacks outperform other methods." "Coverage declines with
+# size." "Memorization is strongly correlated with reconstruction."* Each of these is a statement about numbers, so it can be written as a
+# function of a table. The **ledger** does this for every conclusion in sections 5 to 8 and in the appendices of {cite:t}`wen2025` that speaks of
+# results. No verdict is typed in: change a number in a table, and the verdict may change.
+
+# %%
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from IPython.display import Markdown
+
+from drlib import claims, report, sections
+from drlib.claims.judging import FAILS, HOLDS, IN_PART, UNJUDGED, VERDICTS
+
+# %% tags=["parameters"]
+profile: str = "laptop"  # the profile that supplies whatever is not set here (training, hyperparameters)
+
+# %% tags=["hide-input"]
+p = sections.from_notebook("claims", globals())
+from_paper = f"Made by `{p.command()}` · from the numbers printed in the paper, nothing is run"
+report.style()
+
+# %% [markdown]
+# ## How a verdict is reached
+#
+# A claim is broken into **cases**, the smallest comparisons that it is about: DeepInversion against DeepDream by SSIM at 5,000 images is
+# one case. A case *supports* the claim, speaks *against* it, or is *undecided* when the difference is within the rounding of the
+# printed numbers (or within the intervals, where a table has them). A sentence says, openly or not, how many cases it means:
+#
+# | the sentence speaks of | holds | holds in part | does not hold |
+# | --- | --- | --- | --- |
+# | **every** case ("consistently", "none of the attacks") | all decided cases support it | at least half | fewer |
+# | **most** cases ("generally", "typically", "frequently") | at least 75 % | at least half | fewer |
+# | **some** case ("not necessarily", "can even") | one supports it | | none |
+#
+# If no case is there, or fewer than half are decided, the claim *cannot be judged*, and the ledger says why. The **effect** is the mean over cases, in the
+# claim's own unit and with its sign. An interval comes from drawing whole groups of cases that belong together (an attack on one
+# data set and network), and there is none for fewer than five groups.
+#
+# Two things are asked of claims that compare *sizes*. A larger target data set has more candidates per class, $k$, so that a
+# nearest neighbor is nearer and a best-of-$k$ choice better for that reason alone, and a Frechet distance shrinks with the number of images $n$.
+# Does the conclusion survive at **equal n** and **equal k**? Where a table has no such values this cannot be computed, which is the case for
+# almost everything printed. For coverage it can: the floor and the chance level are known for every $k$, so a coverage can be
+# stated as its place between the two.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+told = claims.published_facts()
+ledger = pd.DataFrame(claims.ledger(told))
+paper = pd.DataFrame(list(ledger.published))
+for verdict in VERDICTS:
+    print(f"{verdict:17} {int((paper.verdict == verdict).sum()):3} of {len(ledger)}")
+
+# %% tags=["hide-input"]
+from drlib.claims.own import own_tables  # brings PyTorch with it, which the paper's own numbers do not need
+
+benchmark = p.benchmark()
+tables = own_tables(benchmark.cells(), benchmark.convergence(), benchmark.ensembles(), profile=p.profile)
+for name, table in tables.items():
+    report.data(table, id=f"claims-{name}")
+ours_told = claims.facts(tables.values())
+ledger = pd.DataFrame(claims.ledger(told, ours_told))
+by = {
+    name: pd.DataFrame([{} if found is None else found for found in ledger[name]])
+    for name in ("published", "elsewhere", "ours")
+}
+paper, elsewhere, ours = by.values()
+if tables:
+    from drlib import results
+
+    made_by = results.provenance(tables["results"], p.command())
+else:
+    made_by = f"Made by `{p.command()}` · nothing of ours is computed yet: `drlib run benchmark --profile {p.profile}`"
+for name, verdict in (("holds", HOLDS), ("in_part", IN_PART), ("fails", FAILS), ("unjudged", UNJUDGED)):
+    report.value(f"published_{name}", float((paper.verdict == verdict).sum()))
+    report.value(f"ours_{name}", float((ours.verdict == verdict).sum()))
+
+# %% [markdown]
+# ## The verdicts at a glance
+
+# %% tags=["hide-input"]
+palette = sns.color_palette("colorblind")
+LOOK = {
+    HOLDS: (palette[2], "o"),
+    IN_PART: (palette[1], "D"),
+    FAILS: (palette[3], "X"),
+    UNJUDGED: ("0.72", "o"),
+}
+places = list(dict.fromkeys(ledger.place))
+fig, axes = plt.subplots(1, 2, figsize=(report.WIDTH, 0.34 * len(places) + 0.9), sharey=True)
+widest = ledger.groupby("place").size().max()
+for ax, (title, frame) in zip(axes, {"on the paper's numbers": paper, "on ours": ours}.items(), strict=True):
+    for y, place in enumerate(places):
+        verdicts = sorted(frame.verdict[ledger.place == place], key=VERDICTS.index)
+        for x, verdict in enumerate(verdicts):
+            color, marker = LOOK[verdict]
+            filled = verdict != UNJUDGED
+            ax.scatter(x, y, s=52, color=color if filled else "none", edgecolor=color, marker=marker, lw=1.2)
+    ax.set_title(title, fontsize=9, loc="left")
+    ax.set_yticks(
+        range(len(places)), [f"section {place}".replace("section App.", "appendix") for place in places]
+    )
+    ax.set(xticks=[], xlim=(-0.7, widest - 0.3))
+    ax.tick_params(length=0)
+    sns.despine(ax=ax, left=True, bottom=True)
+axes[0].invert_yaxis()
+handles = [
+    plt.Line2D(
+        [],
+        [],
+        color=color,
+        marker=marker,
+        lw=0,
+        ms=7,
+        mfc=color if verdict != UNJUDGED else "none",
+        label=verdict,
+    )
+    for verdict, (color, marker) in LOOK.items()
+]
+fig.legend(handles=handles, ncols=4, loc="outside upper center", frameon=False, fontsize=8)
+on_paper, on_ours = (
+    ", ".join(f"{int((frame.verdict == verdict).sum())} {verdict}" for verdict in VERDICTS)
+    for frame in (paper, ours)
+)
+report.figure(
+    fig,
+    id="verdicts",
+    alt=f"One mark for each of {len(ledger)} claims, in rows by section of the paper. On the paper's numbers: {on_paper}. On ours: {on_ours}.",
+    caption=f"The ledger: each mark is a conclusion of the paper. Left: judged on the tables that the sentence speaks of. Right: on our results with profile {p.profile}, which cannot judge what needs other data, a judge, text or defenses.",
+    provenance=made_by,
+)
+
+
+# %% tags=["hide-input"]
+def effect(row) -> str:
+    """The effect with its interval."""
+    if pd.isna(row.effect):
+        return "NaN"
+    return f"{row.effect:+.3g}" + (
+        "" if pd.isna(row.low) else f" [{report.interval(row.low, row.high, '+.3g')}]"
+    )
+
+
+def cases(row) -> str:
+    return f"{row.supports:.0f} / {row.against:.0f} / {row.undecided:.0f}"
+
+
+judged = paper[paper.verdict != UNJUDGED]
+Markdown(
+    f"""**In three lines.** Of {len(ledger)} conclusions, {len(judged)} can be judged on what is printed: {int((judged.verdict == HOLDS).sum())} hold,
+{int((judged.verdict == IN_PART).sum())} hold in part, {int((judged.verdict == FAILS).sum())} do not hold. The other {len(ledger) - len(judged)} rest on pictures, or on numbers (such as
+accuracies) that are not printed. On ours, {int((ours.verdict != UNJUDGED).sum())} can be judged: {int((ours.verdict == HOLDS).sum())} hold, {int((ours.verdict == IN_PART).sum())} in part, {int((ours.verdict == FAILS).sum())} do not."""
+)
+
+# %% [markdown]
+# ## What does not hold, or holds in part
+
+# %% tags=["hide-input"]
+doubtful = ledger[paper.verdict.isin([IN_PART, FAILS])]
+lines = []
+for index, claim in doubtful.iterrows():
+    found = paper.loc[index]
+    lines.append(
+        {"id": f"`{claim.id}`", "place": claim.place, "conclusion": claim.statement, "verdict": found.verdict,
+         "for / against / undecided": cases(found), "effect": effect(found), "unit and sign": claim.unit}
+    )  # fmt: skip
+report.table(
+    pd.DataFrame(lines),
+    id="claims-doubtful",
+    caption="Conclusions that the tables they speak of support in part or not at all. Cases: for, against, undecided.",
+    provenance=from_paper,
+)
+
+# %% [markdown]
+# Which cases speak against them? The first three of each, as printed:
+
+# %% tags=["hide-input"]
+of_id = {claim.id: claim for claim in claims.CLAIMS}
+lines = []
+for name in doubtful.id:
+    claim = of_id[name]
+    against = [case for case in claim.cases(told.within(claim.tables)) if case.outcome == "against"]
+    lines += [
+        {"claim": f"`{name}`" if place == 0 else "", "case": case.where, "effect": case.effect}
+        for place, case in enumerate(against[:3])
+    ]
+report.table(
+    pd.DataFrame(lines),
+    id="claims-against",
+    caption="Cases against, at most three for each conclusion. Effects in the unit of the claim.",
+    provenance=from_paper,
+    formats={"effect": "+.3g"},
+)
+
+# %% tags=["hide-input"]
+look = {name: paper.loc[ledger.index[ledger.id == name][0]] for name in ledger.id}
+dream, beats, agree = (
+    look["deep-dream-fid-falls"],
+    look["deep-inversion-beats-deep-dream"],
+    look["metrics-agree-among-gans"],
+)
+by_metric = {}
+for case in of_id["deep-inversion-beats-deep-dream"].cases(told.within((2,))):
+    metric = case.where.split(" against ")[0].rsplit(", ", 1)[-1]
+    by_metric.setdefault(metric, []).append(case.outcome)
+counts = ", ".join(
+    f"{metric} {outcomes.count('supports')} of {len(outcomes)}" for metric, outcomes in by_metric.items()
+)
+Markdown(
+    f"""Some deserve a sentence.
+
+- **DeepDream.** Section 5.2 says that its FID "decreases as the memorization score drops to 0.301". The table it refers to has {dream.effect:+.1f} on the way (positive would be a
+  decrease): the FID *rises*. The next sentence contrasts this with Revealer, whose quality "improves", so an increase may have been meant.
+- **DeepInversion "consistently outperforms" DeepDream** (section 7). By metric, sizes at which it is closer: {counts}. True by FID, false by the
+  sample-level metrics at all sizes but the smallest, where section 5.1 itself prefers sample-level metrics.
+- **Correlations "improve" among GAN-based attacks.** With their sign they change by {agree.effect:+.2f} on average: {"the metrics agree less" if agree.effect < 0 else "the metrics agree more"}. Absolute values
+  cannot tell agreement from contradiction ({{doc}}`/notebooks/05_relations`)."""
+)
+
+# %% [markdown]
+# ## Does it survive equal sizes?
+#
+# Claims that compare sizes, with the verdict at equal size where it can be computed. *At equal k* for coverage means: relative to
+# floor and chance.
+
+# %% tags=["hide-input"]
+same = "same on both sides"
+lines = []
+for index, claim in ledger.iterrows():
+    for title, frame in (("paper", paper), ("ours", ours)):
+        found = frame.loc[index]
+        if {found.equal_n, found.equal_k} == {same} or found.verdict == UNJUDGED:
+            continue
+        lines.append({"id": f"`{claim.id}`", "numbers": title, "verdict": found.verdict, "effect": effect(found),
+                      "at equal n": "" if found.equal_n == same else found.equal_n,
+                      "at equal k": "" if found.equal_k == same else found.equal_k})  # fmt: skip
+across = pd.DataFrame(lines)
+report.table(
+    across,
+    id="claims-equal",
+    caption="Conclusions that compare sizes, as measured and at equal size. An empty cell: the comparison does not change n (or k).",
+    provenance=made_by,
+)
+not_computed = int(
+    (
+        across[across.numbers == "paper"][["at equal n", "at equal k"]].apply(
+            lambda row: row.str.startswith("cannot").any(), axis=1
+        )
+    ).sum()
+)
+coverage = look["coverage-falls-with-size"]
+Markdown(
+    f"""For {not_computed} of {int((across.numbers == "paper").sum())} conclusions about sizes, what is printed does not allow the check: the trend that they describe and the change of the ruler
+cannot be told apart. Coverage is the exception. It falls by {abs(coverage.effect):.0f} percentage points on average, and so do its floor and its chance level. Relative to these two the claim {coverage.equal_k}, in units of the way
+from floor to chance."""
+)
+
+# %% [markdown]
+# ## On ours
+#
+# The same functions on the results of {doc}`the benchmark </notebooks/12_benchmark>`. Another data set, another network, other sizes: a verdict says whether the
+# *conclusion* appears here too, not whether the paper's numbers are right. Attacks that still move with more steps are left out, as no conclusion may rest on them.
+
+# %% tags=["hide-input"]
+lines = []
+for index, claim in ledger.iterrows():
+    found = ours.loc[index]
+    if found.verdict == UNJUDGED and not found.undecided:
+        continue
+    lines.append({"id": f"`{claim.id}`", "conclusion": claim.statement, "paper": paper.verdict[index], "ours": found.verdict,
+                  "for / against / undecided": cases(found), "effect": effect(found), "unit and sign": claim.unit})  # fmt: skip
+if lines:
+    report.table(
+        pd.DataFrame(lines),
+        id="claims-ours",
+        caption=f"Conclusions that our results can speak about ({ours_told.frechet} in the place of FID). Left out, since they still move with more steps: {', '.join(ours_told.left_out) or 'none'}.",
+        provenance=made_by,
+    )
+Markdown(
+    "" if lines else f"None yet: `drlib run benchmark --profile {p.profile}` computes the results first."
+)
+
+# %% [markdown]
+# ## What cannot be judged from what is printed
+
+# %% tags=["hide-input"]
+unjudged = ledger[paper.verdict == UNJUDGED]
+report.table(
+    pd.DataFrame(
+        {
+            "id": [f"`{name}`" for name in unjudged.id],
+            "place": unjudged.place,
+            "conclusion": unjudged.statement,
+            "would need": unjudged.needs,
+        }
+    ),
+    id="claims-unjudged",
+    caption="Conclusions that no printed number decides. The ledger has a function for each, so that a table with such rows will be judged.",
+    provenance=from_paper,
+)
+
+# %% [markdown]
+# ## The whole ledger
+#
+# *Elsewhere*: the same comparisons on the paper's other tables with the same columns, which the sentence does not mention.
+#
+# ::::{dropdown} All conclusions
+# {numref}`tab-claims-all` is on {doc}`a page of its own </book/published/ledger>`; `drlib claims --format json` prints it with everything in it.
+# ::::
+
+# %% tags=["hide-input"]
+lines = []
+for index, claim in ledger.iterrows():
+    found, other = paper.loc[index], elsewhere.loc[index]
+    lines.append(
+        {"id": f"`{claim.id}`", "place": claim.place, "conclusion": claim.statement, "judged by": claim.how, "speaks of": claim.quantifier,
+         "tables": ", ".join(map(str, claim.tables)) or "none", "verdict": found.verdict, "for / against / undecided": cases(found), "effect": effect(found),
+         "unit and sign": claim.unit, "elsewhere": "" if pd.isna(other.verdict) else f"{other.verdict} ({cases(other)})", "ours": ours.verdict[index]}
+    )  # fmt: skip
+report.table(
+    pd.DataFrame(lines),
+    id="claims-all",
+    caption=f"All {len(ledger)} conclusions. Cases: for, against, undecided.",
+    provenance=made_by,
+    page="book/published/ledger",
+)
+
+# %% [markdown]
+# ## Judge your own table
+#
+# The ledger takes any table with the published columns (`dataset model defense attack target_size metric value coverage_percent`), so that
+# a later run, or another paper's table, is judged by the same code:
+#
+# ```
+# drlib claims                       # the paper's numbers, and this package's reference run
+# drlib claims my_results.csv        # the paper's numbers, and yours
+# drlib results benchmark --join-seeds --output mine.csv && drlib claims mine.csv
+# ```
+#
+# ## Exercises
+#
+# :::{exercise} A sign behind an absolute value
+# :label: ex-claims-sign
+#
+# A paper prints |r| = 0.3 between FID and SSIM over all attacks, and |r| = 0.6 over the good ones, and concludes that the metrics agree better for
+# good attacks. Give two sets of three attacks each for which this reading is wrong.
+# :::
+#
+# :::{solution} ex-claims-sign
+# :class: dropdown
+#
+# FID falls when an attack gets closer, SSIM rises, so agreement is a *negative* r. Take attacks with (FID, SSIM) = (100, 0.10), (110, 0.14), (120, 0.15): r is
+# positive and large, each step that is worse by FID is better by SSIM. Over all attacks, with (360, 0.02) added, r is negative. The absolute value grows from
+# one to the other while agreement turns into contradiction. `drlib.relations.agreement` keeps the sign.
+# :::
+#
+# :::{exercise} A claim for the ledger
+# :label: ex-claims-own
+#
+# Write the claim *"KEDMI is closer than Revealer by PSNR at every size"* as a function from facts to cases, and show that it can hold, hold in
+# part and fail, on three made-up tables.
+# :::
+#
+# :::{solution} ex-claims-own
+# :class: dropdown
+#
+# ```python
+# import pandas as pd
+# from drlib import claims
+# from drlib.claims.comparing import ahead
+# from drlib.claims.judging import Quantifier, judge
+#
+# def kedmi_ahead(facts):
+#     return ahead(facts, ["KEDMI"], ["Revealer"], ["PSNR"])
+#
+# def verdict(kedmi, revealer):
+#     rows = [
+#         {"attack": attack, "metric": "PSNR", "target_size": size, "value": value}
+#         for attack, values in (("KEDMI", kedmi), ("Revealer", revealer))
+#         for size, value in zip((1000, 2000), values)
+#     ]
+#     facts = claims.facts([pd.DataFrame(rows)])
+#     return judge(kedmi_ahead(facts), Quantifier.EVERY, missing="PSNR of both").verdict
+#
+# print(verdict((12, 13), (10, 11)), verdict((12, 10), (10, 11)), verdict((9, 9), (10, 11)), sep=" | ")
+# ```
+#
+# It prints `holds | holds in part | does not hold`. On the paper's Table 2:
+# `judge(kedmi_ahead(claims.published_facts().within((2,))), Quantifier.EVERY, missing="")`.
+# :::
+#
+# :::{exercise} Most, or every?
+# :label: ex-claims-quantifier
+#
+# Appendix H says that MID and DP mitigate "in most cases". What would the verdict be if it said "always", and what does the choice of the threshold (75 %) change?
+# :::
+#
+# :::{solution} ex-claims-quantifier
+# :class: dropdown
+#
+# ```python
+# from drlib import claims
+# from drlib.claims.judging import Quantifier, judge
+#
+# claim = next(claim for claim in claims.CLAIMS if claim.id == "defenses-help-in-most-cases")
+# cases = claim.cases(claims.published_facts().within(claim.tables))
+# for quantifier in (Quantifier.MOST, Quantifier.EVERY):
+#     found = judge(cases, quantifier, missing="")
+#     print(quantifier.value, "->", found.verdict, found.supports, "of", found.supports + found.against)
+# ```
+#
+# 30 of 40 is exactly 75 %: with any higher threshold it would hold in part, as it would with "always". A reader should know that this verdict is on the edge, which is why
+# the counts stand beside every verdict.
+# :::
