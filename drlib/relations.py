@@ -326,7 +326,7 @@ UNLABELED = ("Bias-Rec", "Deep-Leakage", "Updates-Leak")
 ATTACKS = ("MI-Face", "DeepDream", "DeepInversion", "Inv-Alignment", "Bias-Rec", *GANS, *DYNAMIC)
 """All ten attacks of the paper."""
 
-_CLASSES = {"CelebA": 1000, "CIFAR10": 5, "MNIST": 5, "CIFAR100": 50}
+CLASSES = {"CelebA": 1000, "CIFAR10": 5, "MNIST": 5, "CIFAR100": 50}
 """Classes of the paper's target data sets."""
 
 PRINTED: dict[tuple[str, str, str], float] = {
@@ -358,6 +358,10 @@ READ_TABLES: dict[str, tuple[int, ...]] = {
 """Which tables Figure 2 may be made of. Table 16 repeats rows of Table 2 beside defended models."""
 
 READ_SIZES = ("all sizes", "smallest", "largest")
+PLACES = ("second size", "third size", "fourth size", "fifth size")
+EACH_SIZE = (*READ_SIZES, *PLACES)
+"""Sizes by their place in each table, the smallest first; the paper's tables have six."""
+
 READ_ATTACKS = ("ten attacks", "Bias-Rec once", "static attacks")
 """Bias-Rec has a network of its own, whose one result stands in the tables of all three networks."""
 
@@ -371,7 +375,7 @@ def read_rows(
     """
     for kind, value, allowed in (
         ("tables", tables, READ_TABLES),
-        ("sizes", sizes, READ_SIZES),
+        ("sizes", sizes, EACH_SIZE),
         ("attacks", attacks, READ_ATTACKS),
     ):
         if value not in allowed:
@@ -383,6 +387,8 @@ def read_rows(
         rows = rows[rows.target_size == by_table.transform("max")]
     if sizes == "smallest":
         rows = rows[rows.target_size == by_table.transform("min")]
+    if sizes in PLACES:
+        rows = rows[by_table.rank(method="dense") == PLACES.index(sizes) + 2]
     if attacks == "static attacks":
         rows = rows[~rows.attack.isin(DYNAMIC)]
     if attacks == "Bias-Rec once":
@@ -391,8 +397,8 @@ def read_rows(
     return rows
 
 
-def audit(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Every reading beside every printed coefficient.
+def audit(frame: pandas.DataFrame, sizes: Sequence[str] = READ_SIZES) -> pandas.DataFrame:
+    """Every reading beside every printed coefficient; ``sizes``: those to try, some of ``EACH_SIZE``.
 
     One row per reading (``tables``, ``sizes``, ``attacks``, ``how``), ``group`` of attacks and pair ``a``,
     ``b``: ``value`` (signed), ``agreement``, ``printed``, ``deviation`` of the absolute value, ``n``. The
@@ -403,12 +409,12 @@ def audit(frame: pandas.DataFrame) -> pandas.DataFrame:
     _check_columns(frame, COVERAGES)  # read_rows looks for the others
     found = []
     for tables in READ_TABLES:
-        for sizes in READ_SIZES:
+        for which in sizes:
             for attacks in READ_ATTACKS:
-                rows = read_rows(frame, tables, sizes, attacks)
+                rows = read_rows(frame, tables, which, attacks)
                 chosen = {"all attacks": rows, "GAN attacks": rows[rows.attack.isin(GANS)]}
                 for how in METHODS:
-                    reading = {"tables": tables, "sizes": sizes, "attacks": attacks, "how": how}
+                    reading = {"tables": tables, "sizes": which, "attacks": attacks, "how": how}
                     for (group, a, b), printed in PRINTED.items():
                         if group == "GAN attacks" and attacks != READ_ATTACKS[0]:
                             continue
@@ -468,8 +474,8 @@ def paper_levels(dataset: str, attack: str, target_size: int) -> tuple[float, fl
     among all, and dynamic attacks have 100 update images whatever the size. Raises ``UserError`` for a data
     set or an attack that the paper does not have, and for a size below 1.
     """
-    if dataset not in _CLASSES:
-        raise unknown("data set of the paper", dataset, _CLASSES)
+    if dataset not in CLASSES:
+        raise unknown("data set of the paper", dataset, CLASSES)
     if attack not in ATTACKS:
         raise unknown("attack of the paper", attack, ATTACKS)
     if not target_size >= 1:
@@ -479,5 +485,5 @@ def paper_levels(dataset: str, attack: str, target_size: int) -> tuple[float, fl
     elif attack in UNLABELED:
         k = float(target_size)
     else:
-        k = max(1.0, target_size / _CLASSES[dataset])
+        k = max(1.0, target_size / CLASSES[dataset])
     return 1 / k, 1 - (1 - 1 / k) ** k
