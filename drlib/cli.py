@@ -342,6 +342,58 @@ def _pipe_table(table: pandas.DataFrame) -> str:
 
 
 @app.command()
+def audit(
+    file: Annotated[
+        Path | None, typer.Argument(help="A CSV file with a results table; left out: the published tables.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="table, or json (one array of findings).")] = "table",
+) -> None:
+    """Look for numbers that cannot be, or contradict each other, in the paper's tables or your own."""
+    if format not in ("table", "json"):
+        raise unknown("format", format, ("table", "json"))
+    if file is not None and not file.is_file():
+        raise _no_file(file)
+    import json
+
+    from drlib import audit
+
+    audited = audit.run(audit.published() if file is None else audit.read(file))
+    for name, reason in audited.skipped.items():
+        _say(f"note: {name} is left out: it {reason}")
+    if format == "json":
+        found = [finding.as_json() for finding in audited.findings]
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    rows = [
+        (
+            finding.check,
+            "" if finding.table is None else str(finding.table),
+            " ".join(
+                part for part in (finding.dataset, finding.model, finding.defense, finding.attack) if part
+            ),
+            "" if finding.target_size is None else f"{finding.target_size}",
+            finding.metric,
+            finding.printed,
+            " or ".join(finding.consistent),
+            finding.question,
+        )
+        for finding in audited.findings
+    ]
+    if rows:
+        _table(("check", "table", "of", "size", "metric", "printed", "consistent", "question"), rows)
+    typer.echo(f"{len(rows)} findings by {len(audit.CHECKS) - len(audited.skipped)} checks")
+    if file is None:
+        typer.echo(audit.CONTACT)
+
+
+def _no_file(file: Path) -> UserError:
+    from drlib.errors import nearest
+
+    folder = file.parent if file.parent.is_dir() else Path()
+    return UserError(f"no file {file}{nearest(file.name, [item.name for item in folder.glob('*.csv')])}")
+
+
+@app.command()
 def data(
     name: Annotated[str, typer.Argument(help="A data set, folder:PATH or npz:PATH.")],
     side: Annotated[

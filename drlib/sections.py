@@ -854,6 +854,12 @@ class Claims(BesideOurs):
     slug: ClassVar[str] = "claims"
 
 
+class Audit(Parameters):
+    """Checks on the numbers printed in the paper; nothing is run."""
+
+    slug: ClassVar[str] = "audit"
+
+
 @dataclass(frozen=True)
 class Section:
     """One section of the book. ``minutes`` is for the laptop profile on two CPU cores, nothing stored."""
@@ -994,6 +1000,16 @@ SECTIONS: dict[str, Section] = {
             needs="sections 2 and 5",
             gives="each conclusion of the paper as a check on its tables and on ours: verdict, effect, sign",
             minutes=0.3,
+        ),
+        Section(
+            slug="audit",
+            number=33,
+            title="Auditing the published tables",
+            regenerates=(),
+            model=Audit,
+            needs="sections 2 and 5",
+            gives="checks on any table of results, and the questions that the published tables raise",
+            minutes=0.2,
         ),
     )
 }

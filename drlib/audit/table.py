@@ -229,13 +229,10 @@ def _fraction(text: str) -> float | None:
 def read(path: Path) -> pandas.DataFrame:
     """Read a CSV file with every cell as text.
 
-    Raises ``UserError`` if there is no such file, or if it is not a table of comma-separated values.
+    Raises ``UserError`` if it is not a table of comma-separated values, ``OSError`` if it cannot be read.
     """
     import csv
 
-    if not path.is_file():
-        folder = path.parent if path.parent.is_dir() else Path()
-        raise UserError(f"no file {path}{nearest(path.name, [item.name for item in folder.glob('*.csv')])}")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = [line for line in csv.reader(file, strict=True) if line]
@@ -249,6 +246,8 @@ def read(path: Path) -> pandas.DataFrame:
     for place, line in enumerate(body, start=2):
         if len(line) != len(header):
             raise UserError(f"{path}, line {place}: {len(line)} cells, but the header has {len(header)}")
+    if not body:
+        raise UserError(f"{path} has a header, but no rows")
     import pandas
 
     return pandas.DataFrame(body, columns=header, dtype=str)
