@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS", "CONTACT", "FAMILIES", "Audit", "Check", "Finding", "Table", "published", "read", "run"]
 
 CONTACT = (
-    "Findings are questions. The authors: through the contact on https://arxiv.org/abs/2506.07888 and the record "
-    "https://doi.org/10.5281/zenodo.15603060. The numbers here were copied from the paper's text and compared "
-    "with it; the copy may be wrong, too."
+    "Findings are questions. The authors: through the contact on https://arxiv.org/abs/2506.07888 "
+    "and the record https://doi.org/10.5281/zenodo.15603060. The numbers here were copied from the "
+    "paper's text and compared with it; the copy may be wrong, too."
 )
 
 FAMILIES = {
@@ -85,7 +85,9 @@ class Audit:
         import pandas
 
         names = [field.name for field in dataclasses.fields(Finding)]
-        rows = [dataclasses.asdict(item) | {"consistent": " or ".join(item.consistent)} for item in self.findings]
+        rows = [
+            dataclasses.asdict(item) | {"consistent": " or ".join(item.consistent)} for item in self.findings
+        ]
         return pandas.DataFrame(rows, columns=names).astype({"table": "Int64", "target_size": "Int64"})
 
 

@@ -81,7 +81,7 @@ def finding(
 
 
 def apart(a: Number, b: Number) -> bool:
-    """True if two printed numbers cannot be the same number: they differ by more than the coarser rounding."""
+    """True if two printed numbers cannot be the same: they differ by more than the coarser rounding."""
     return abs(a.value - b.value) > max(a.half, b.half) * (1 + 1e-6)
 
 

@@ -17,10 +17,13 @@ MEMORIZATION_SAMPLES = 1000
 
 
 def coverage(table: Table) -> list[Finding]:
-    """Coverages that are no whole number of targets; distance in percentage points."""
+    """Coverages that are no whole number of targets; distance in percentage points.
+
+    ``inequality.ranges`` asks about those outside (0, 100].
+    """
     found = []
-    for row in _once_a_pair(table.measured()):
-        if row.targets is None:
+    for row in _once_a_pair(table.measured):
+        if row.targets is None or not 0 < row.coverage.value <= 100:
             continue
         fitting = misfit(row.coverage, 100.0, row.targets * row.seeds)
         if fitting:
@@ -44,7 +47,7 @@ def coverage(table: Table) -> list[Finding]:
 def memorization(table: Table) -> list[Finding]:
     """Mean memorization scores that are no whole number over their samples; distance as a score."""
     found = []
-    for row in table.measured():
+    for row in table.measured:
         if row.metric != "memorization" or row.value is None:
             continue
         samples = min(MEMORIZATION_SAMPLES, row.target_size) * row.seeds
@@ -56,9 +59,9 @@ def memorization(table: Table) -> list[Finding]:
                     "memorization",
                     row,
                     row.value,
-                    f"With one model of each kind per sample, a mean over {samples:,} samples is a multiple of "
-                    f"1/{samples:,}. The estimator must use several models per sample, which is not stated: "
-                    "how many?",
+                    f"With one model of each kind per sample, a mean over {samples:,} samples is a multiple "
+                    f"of 1/{samples:,}. The estimator must use several models per sample, which is not "
+                    "stated: how many?",
                     consistent=fitting,
                     distance=_distance(row.value, fitting),
                 )
@@ -67,7 +70,7 @@ def memorization(table: Table) -> list[Finding]:
 
 
 def misfit(printed: Number, whole: float, parts: int) -> tuple[str, ...]:
-    """Empty if a multiple of ``whole / parts`` rounds to ``printed``; else the nearest that could be printed."""
+    """Empty if a multiple of ``whole / parts`` rounds to ``printed``; else the nearest printed ones."""
     if not printed.finite:
         return ()
     below = math.floor(printed.value * parts / whole)

@@ -14,11 +14,11 @@ def shared_neighbors(table: Table) -> list[Finding]:
     """PSNR falls as MSE rises, image by image: the nearest targets are the same, and so is coverage."""
     by_mse = {
         (row.block, row.target_size): row.coverage
-        for row in table.measured()
+        for row in table.measured
         if row.metric == "MSE" and row.coverage is not None
     }
     found = []
-    for row in table.measured():
+    for row in table.measured:
         beside = by_mse.get((row.block, row.target_size))
         if row.metric == "PSNR" and row.coverage is not None and beside and apart(row.coverage, beside):
             found.append(
@@ -27,8 +27,8 @@ def shared_neighbors(table: Table) -> list[Finding]:
                     "shared neighbors",
                     row,
                     row.coverage,
-                    "The nearest target by PSNR is the nearest by MSE, so both coverages are one number. Was one "
-                    "of them taken from another run?",
+                    "The nearest target by PSNR is the nearest by MSE, so both coverages are one number. "
+                    "Was one of them taken from another run?",
                     metric="coverage (PSNR)",
                     also_in="coverage (MSE)",
                     consistent=(beside.text,),
@@ -41,7 +41,7 @@ def shared_neighbors(table: Table) -> list[Finding]:
 def one_per_class(table: Table) -> list[Finding]:
     """With one target per class, matched within classes, every target is the nearest one: exactly 100 %."""
     found = []
-    for row in table.measured():
+    for row in table.measured:
         if smallest_coverage(row) != 1 or row.metric not in COVERAGE_METRICS or row.coverage is None:
             continue
         if row.metric == "MSE" and _psnr_says_the_same(row, table):
@@ -53,8 +53,8 @@ def one_per_class(table: Table) -> list[Finding]:
                     "one per class",
                     row,
                     row.coverage,
-                    "With one target per class and matching within classes, coverage is 100 %. Was this attack "
-                    "matched in another way?",
+                    "With one target per class and matching within classes, coverage is 100 %. "
+                    "Was this attack matched in another way?",
                     metric=f"coverage ({row.metric})",
                     consistent=(f"{100:.{row.coverage.decimals}f}",),
                     distance=100 - row.coverage.value,
@@ -68,7 +68,7 @@ def _psnr_says_the_same(row: Row, table: Table) -> bool:
         other.metric == "PSNR"
         and other.coverage == row.coverage
         and (other.block, other.target_size) == (row.block, row.target_size)
-        for other in table.measured()
+        for other in table.measured
     )
 
 

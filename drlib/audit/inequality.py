@@ -21,11 +21,11 @@ def jensen(table: Table) -> list[Finding]:
     """Mean PSNR below -10 log10 of the mean MSE of the same images; distance in dB."""
     mse = {
         (row.block, row.target_size): row.value
-        for row in table.measured()
+        for row in table.measured
         if row.metric == "MSE" and row.value is not None
     }
     found = []
-    for row in table.measured():
+    for row in table.measured:
         beside = mse.get((row.block, row.target_size))
         if row.metric != "PSNR" or row.value is None or beside is None:
             continue
@@ -38,8 +38,8 @@ def jensen(table: Table) -> list[Finding]:
                     "Jensen",
                     row,
                     row.value,
-                    f"A mean MSE of {beside.text} needs a mean PSNR of {text} dB or more, with range 1 and one "
-                    "value per image. Was PSNR averaged in another way, or over other images?",
+                    f"A mean MSE of {beside.text} needs a mean PSNR of {text} dB or more, with range 1 and "
+                    "one value per image. Was PSNR averaged in another way, or over other images?",
                     also_in=f"MSE {beside.text}",
                     consistent=(text,),
                     distance=least - row.value.value,
@@ -49,7 +49,7 @@ def jensen(table: Table) -> list[Finding]:
 
 
 def least_psnr(mse: Number) -> float:
-    """The smallest mean PSNR in dB that goes with a printed mean MSE; minus infinity if that is not finite."""
+    """The smallest mean PSNR in dB that goes with a printed mean MSE; minus infinity if not finite."""
     largest = mse.value + mse.half
     return -10 * math.log10(largest) if 0 < largest < math.inf else -math.inf
 
@@ -63,12 +63,12 @@ def _printed_up(least: float, like: Number) -> str:
 def ranges(table: Table) -> list[Finding]:
     """SSIM outside [-1, 1], MSE outside [0, 1], PSNR or FID below 0, coverage outside (0, 100]."""
     found = []
-    for row in table.measured():
+    for row in table.measured:
         low, high = _RANGES.get(row.metric, (-math.inf, math.inf))
         if relations.is_dataset_level(row.metric):
             low = 0.0
         found += _outside(row, row.value, low, high, row.metric)
-        if row.metric in COVERAGE_METRICS and row.coverage is not None:
+        if row.metric in COVERAGE_METRICS and row.coverage and not 0 < row.coverage.value <= 100:
             smallest = 100 / (row.targets or math.inf) / row.seeds
             found += _outside(row, row.coverage, smallest, 100.0, f"coverage ({row.metric})")
     return found
@@ -78,7 +78,11 @@ def _outside(row: Row, number: Number | None, low: float, high: float, metric: s
     if number is None or low - number.half - _NOISE <= number.value <= high + number.half + _NOISE:
         return []
     bound = low if number.value < low else high
-    says = f"{metric} lies between {low:g} and {high:g}" if math.isfinite(high) else f"{metric} is at least {low:g}"
+    says = (
+        f"{metric} lies between {low:g} and {high:g}"
+        if math.isfinite(high)
+        else f"{metric} is at least {low:g}"
+    )
     return [
         finding(
             "inequality",
@@ -99,7 +103,7 @@ def floor(table: Table) -> list[Finding]:
     Where there is one target per class, ``identity.one_per_class`` asks.
     """
     found = []
-    for row in table.measured():
+    for row in table.measured:
         least = smallest_coverage(row)
         if least is None or least >= 1 or row.metric not in COVERAGE_METRICS or row.coverage is None:
             continue

@@ -2,16 +2,14 @@
 
 A judge is asked five times about each of 1,000 targets which of k candidates is most similar. ``# of Major``
 counts the targets whose vote a candidate wins, ``# of All`` those it wins with all five answers, and
-``Pred Rate`` is its share of the 5,000 answers. Ties (2-2-1) go to one of the tied candidates.
+``Pred Rate`` is its share of the 5,000 answers. Ties (2-2-1, 1-1-1-1-1) go to one of the tied candidates.
 
 Let a candidate have M wins, A of them unanimous, let the other candidates have A' unanimous wins, and let R
-be the remaining targets, which others win with 4 answers or fewer. A win that is not unanimous takes 2 to 4
-answers of five (2-2-1, 2-1-1-1; 3 or 4 if k = 2), and where another candidate wins so, 0 to 2 answers are
-left for this one (1 or 2 if k = 2). Hence
+be the remaining targets, which others win with 4 answers or fewer. A win that is not unanimous takes w to 4
+answers of five, w = 5 / k rounded up (3-2; 2-2-1; 1-1-1-1-1 if k > 4), and where another candidate wins so,
+l to 2 answers are left for this one (l = 1 if k = 2, else 0). Hence
 
-    5 A + w (M - A) + l R  <=  answers  <=  5 A + 4 (M - A) + 2 R,    R = 1,000 - M - A',
-
-with w = 3, l = 1 for pairs and w = 2, l = 0 for more candidates. Every number between is reached.
+    5 A + w (M - A) + l R  <=  answers  <=  5 A + 4 (M - A) + 2 R,    R = 1,000 - M - A'.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ Candidate = dict[str, Row]
 def votes(table: Table) -> list[Finding]:
     """Counts and rates of a judge that no five answers to 1,000 questions give."""
     found: list[Finding] = []
-    for candidates in _contests(table.measured()):
+    for candidates in _contests(table.measured):
         for candidate in candidates:
             found += _counts(candidate) or _rate(candidate, candidates)
         found += _sums(candidates)
@@ -60,12 +58,14 @@ def _counts(candidate: Candidate) -> list[Finding]:
         nearest = min(max(round(row.value.value), 0), TARGETS)
         if row.value.value != nearest:
             return [
-                _about(row, f"How can {name} be {row.value.text} of {TARGETS:,} targets?", f"{nearest}", "count")
+                _about(
+                    row, f"How can {name} be {row.value.text} of {TARGETS:,} targets?", f"{nearest}", "count"
+                )
             ]
     if MAJOR in candidate and ALL in candidate:
         major, unanimous = candidate[MAJOR].value, candidate[ALL]
         if unanimous.value.value > major.value:
-            question = f"Every unanimous vote is a majority, but {ALL} exceeds {MAJOR} ({major.text}): which is meant?"
+            question = f"Every unanimous vote is a majority, but {ALL} exceeds {MAJOR} ({major.text}): why?"
             return [_about(unanimous, question, major.text, "count")]
     return []
 
@@ -101,9 +101,10 @@ def answers(major: int, unanimous: int, others_unanimous: int, candidates: int) 
     Args:
         major, unanimous: targets it wins, and those of them with all five answers.
         others_unanimous: targets that other candidates win with all five answers, as far as known.
-        candidates: how many were shown together, 2 or more (one: unknown, taken as more than two).
+        candidates: how many were shown together, 2 or more (one: the others are unknown, taken as many).
     """
-    win, lose = (3, 1) if candidates == 2 else (2, 0)
+    win = -(-QUERIES // candidates) if candidates > 1 else 1
+    lose = 1 if candidates == 2 else 0
     narrow, open_to_others = major - unanimous, max(0, TARGETS - major - others_unanimous)
     low = QUERIES * unanimous + win * narrow + lose * open_to_others
     high = QUERIES * unanimous + (QUERIES - 1) * narrow + 2 * open_to_others
@@ -123,7 +124,9 @@ def _sums(candidates: list[Candidate]) -> list[Finding]:
             first = rows[0]
             rest = total - (summed - first.value.value)
             text = f"{rest:.{first.value.decimals}f}"
-            question = f"{name} of all candidates adds up to {summed:g} instead of {total:g}: were answers left out?"
+            question = (
+                f"{name} of all candidates adds up to {summed:g} instead of {total:g}: were answers left out?"
+            )
             found.append(_about(first, question, text, "sum"))
     return found
 

@@ -13,6 +13,7 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Hashable
+from itertools import pairwise
 
 from drlib import relations
 from drlib.audit.finding import Finding, finding
@@ -45,9 +46,9 @@ class Point:
 
 
 def jumps(table: Table) -> list[Finding]:
-    """Breaks and isolated values of all lines; the lines of one attack that break together are one finding."""
+    """Breaks and isolated values of all lines; coverages of one attack that break together are one finding."""
     lines: dict[Hashable, list[Point]] = defaultdict(list)
-    for row in table.measured():
+    for row in table.measured:
         for point in _points(row):
             lines[row.block, point.metric].append(point)
     events: dict[Hashable, list[tuple[Point, Finding]]] = defaultdict(list)
@@ -82,7 +83,7 @@ def _asked(line: list[Point]) -> list[tuple[Point, Finding]]:
         if factor is not None:
             isolated[i] = factor
     found = [(line[i], _isolated(line, i, factor)) for i, factor in isolated.items()]
-    for i, (one, other) in enumerate(zip(line, line[1:], strict=False)):
+    for i, (one, other) in enumerate(pairwise(line)):
         factor = _step(one, other, BREAK, CHANCE_OF_BREAK)
         if factor is not None and i not in isolated and i + 1 not in isolated:
             found.append((other, _break(one, other, factor)))
@@ -114,22 +115,22 @@ def _step(one: Point, other: Point, factor: float, chance: float) -> float | Non
 
 
 def _by_chance(low: Point, high: Point) -> float:
-    """How likely the lower of two counts is so low, if both have the same share, or (collapse) the same count.
+    """How likely the lower count is so low, if both have the same share, or (collapse) the same count.
 
-    With a larger set the share may fall as one over its size, so the lower one, if it is that of the larger
-    set, is compared as a count of as many trials.
+    In the larger set a share may fall as one over its size: there the lower of two equal counts is expected.
     """
-    same_share = low.trials / (low.trials + high.trials)
-    expected = max(same_share, 0.5) if low.trials > high.trials else same_share
-    if low.trials > high.trials:
-        expected = 0.5
+    expected = min(0.5, low.trials / (low.trials + high.trials))
     return binomial_tail(low.count, low.count + high.count, expected)
 
 
 def binomial_tail(k: int, n: int, p: float) -> float:
     """Pr[X <= k] for X ~ Binomial(n, p), 0 < p < 1."""
     logs = [
-        math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * math.log(p) + (n - i) * math.log1p(-p)
+        math.lgamma(n + 1)
+        - math.lgamma(i + 1)
+        - math.lgamma(n - i + 1)
+        + i * math.log(p)
+        + (n - i) * math.log1p(-p)
         for i in range(k + 1)
     ]
     largest = max(logs)
@@ -138,13 +139,13 @@ def binomial_tail(k: int, n: int, p: float) -> float:
 
 def _isolated(line: list[Point], i: int, factor: float) -> Finding:
     before, here, after = line[i - 1 : i + 2]
-    between = f"{before.number.text} at {before.row.target_size:,} and {after.number.text} at {after.row.target_size:,}"
+    sides = [f"{point.number.text} at {point.row.target_size:,}" for point in (before, after)]
     return finding(
         "jump",
         "isolated",
         here.row,
         here.number,
-        f"{here.number.text} at {here.row.target_size:,} stands between {between}: did this one run differ?",
+        f"{here.number.text} at {here.row.target_size:,} stands between {' and '.join(sides)}: did this one run differ?",
         metric=here.metric,
         distance=factor,
     )

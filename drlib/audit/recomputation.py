@@ -33,8 +33,8 @@ def coefficients(table: Table) -> list[Finding]:
             continue
         reading = f"{best.tables}, {best.sizes}, {best.attacks}, {best.how.capitalize()}"
         question = (
-            f"Of {rows.value.notna().sum()} readings of the tables, none gives the coefficient of {a} and {b} over "
-            f"{group}; the closest ({reading}, {best.n} rows) gives {best.value:+.3f}. Which rows are meant?"
+            f"Of {rows.value.notna().sum()} readings of the tables, none gives the coefficient of {a} and {b} "
+            f"over {group}; the closest ({reading}, {best.n} rows) gives {best.value:+.3f}. Which rows are meant?"
         )
         found.append(
             Finding(
@@ -64,7 +64,7 @@ def readings(table: Table) -> pandas.DataFrame | None:
     """
     import pandas
 
-    rows = [row for row in table.measured() if row.metric in (*relations.SAMPLE, "FID") and not row.variant]
+    rows = [row for row in table.measured if row.metric in (*relations.SAMPLE, "FID") and not row.variant]
     numbers = set(relations.READ_TABLES["all twelve"])
     if not numbers <= {row.paper_table for row in rows}:
         return None
@@ -88,7 +88,7 @@ def readings(table: Table) -> pandas.DataFrame | None:
     try:
         wide = relations.side_by_side(long)
         names = ["dataset", "model", "defense", "attack"]
-        wide = wide.astype({name: "category" for name in names})  # compared hundreds of times
+        wide = wide.astype(dict.fromkeys(names, "category"))  # compared hundreds of times
         return relations.audit(wide, sizes=relations.EACH_SIZE)
     except UserError:  # tables with those numbers, but not of that shape
         return None

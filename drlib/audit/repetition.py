@@ -32,7 +32,9 @@ Block = tuple[Hashable, ...]
 def repeated(table: Table) -> list[Finding]:
     """Lines or results that two attacks, models, defenses or data sets share, beyond chance."""
     blocks = _blocks(table)
-    common = Counter((metric, row.value.text) for cells in blocks.values() for (metric, _), row in cells.items())
+    common = Counter(
+        (metric, row.value.text) for cells in blocks.values() for (metric, _), row in cells.items()
+    )
     spread = _spreads(blocks.values())
     pairs = len(blocks) * (len(blocks) - 1) // 2
     found = []
@@ -42,11 +44,14 @@ def repeated(table: Table) -> list[Finding]:
         evidence: dict[Hashable, dict[str, float]] = defaultdict(dict)
         for metric, size in shared:
             number = blocks[one][metric, size].value
-            rarity = -math.log10(_chance(number, spread[metric], common[metric, number.text] - 2, len(blocks)))
+            rarity = -math.log10(
+                _chance(number, spread[metric], common[metric, number.text] - 2, len(blocks))
+            )
             evidence[metric][number.text] = rarity  # a number that recurs along a line counts once
             evidence[size][f"{metric} {number.text}"] = rarity
         if any(
-            sum(each.values()) > _needed(_cells(blocks[one], which), pairs) for which, each in evidence.items()
+            sum(each.values()) > _needed(_cells(blocks[one], which), pairs)
+            for which, each in evidence.items()
         ):
             found.append(_question(blocks[one], blocks[other], shared))
     return found
@@ -59,7 +64,7 @@ def _blocks(table: Table) -> dict[Block, Cells]:
     whole numbers, and controls, some of which are the same for every model.
     """
     blocks: dict[Block, Cells] = defaultdict(dict)
-    for row in table.measured():
+    for row in table.measured:
         counts = row.metric in relations.SAMPLE or relations.is_dataset_level(row.metric)
         if counts and not row.control and not row.variant and row.value is not None and row.value.finite:
             blocks[row.block][row.metric, row.target_size] = row
@@ -114,7 +119,7 @@ def _needed(cells: int, pairs: int) -> float:
 
 
 def _question(one: Cells, other: Cells, shared: list[tuple[str, int]]) -> Finding:
-    first = min(shared, key=lambda cell: (list(one).index(cell)))
+    first = min(shared, key=lambda cell: list(one).index(cell))
     row, again = one[first], other[first]
     told = ", ".join(
         f"{name} {value}"
@@ -148,14 +153,16 @@ def not_repeated(table: Table) -> list[Finding]:
     for blocks in groups.values():
         same = _repeated_under_models(list(blocks.values()))
         for cells in blocks.values():
-            different = [cell for cell in cells if cell in same and cells[cell].value.text != same[cell].value.text]
+            different = [
+                cell for cell in cells if cell in same and cells[cell].value.text != same[cell].value.text
+            ]
             if different:
                 found.append(_another(cells, same, different, places(_holders(blocks.values(), same))))
     return found
 
 
 def _repeated_under_models(blocks: list[Cells]) -> Cells:
-    """The longest block that stands under two models or more in (nearly) all cells; empty if there is none."""
+    """The longest block that stands under two models or more in nearly all cells; empty if none does."""
     best: Cells = {}
     for one, other in combinations(blocks, 2):
         models = {next(iter(cells.values())).model for cells in (one, other)}
@@ -182,8 +189,8 @@ def _another(cells: Cells, same: Cells, different: list[tuple[str, int]], where:
         "not repeated",
         row,
         row.value,
-        f"{row.attack} has a network of its own, and {where} print one result for it; {row.where} prints another."
-        f"{more} Was that network trained again?",
+        f"{row.attack} has a network of its own, and {where} print one result for it; {row.where} prints "
+        f"another.{more} Was that network trained again?",
         also_in=where,
         consistent=(usual.value.text,),
         distance=abs(row.value.value - usual.value.value),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,12 +95,12 @@ class Row:
     def where(self) -> str:
         return self.place or ("this table" if self.paper_table is None else f"Table {self.paper_table}")
 
-    @property
+    @cached_property
     def block(self) -> tuple[Hashable, ...]:
         """What the lines of one attack in one table have in common."""
         return (self.paper_table, self.place, *self.experiment)
 
-    @property
+    @cached_property
     def experiment(self) -> tuple[Hashable, ...]:
         """What identifies an experiment up to its size, whichever table it is printed in."""
         return (
@@ -135,6 +135,7 @@ class Table:
             columns["metric"] = ["memorization"] * len(frame)
         return cls(tuple(_rows(columns, len(frame))), frozenset(columns))
 
+    @cached_property
     def measured(self) -> list[Row]:
         """Rows of tables, without the numbers that stand in sentences."""
         return [row for row in self.rows if not row.place]
@@ -167,7 +168,9 @@ def _rows(columns: dict[str, list[str]], count: int) -> Iterable[Row]:
         return columns.get(name, blank)
 
     named = [column(name) for name in ("place", "dataset", "model", "defense", "attack", "judge", "variant")]
-    settings = list(zip(*(columns[name] for name in _SETTING if name in columns), strict=True)) or [()] * count
+    settings = (
+        list(zip(*(columns[name] for name in _SETTING if name in columns), strict=True)) or [()] * count
+    )
     sizes = [_size(text, position) for position, text in enumerate(column("target_size"))]
     for i in range(count):
         place, dataset, model, defense, attack, judge, variant = (texts[i] for texts in named)
