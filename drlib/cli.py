@@ -386,6 +386,54 @@ def audit(
         typer.echo(audit.CONTACT)
 
 
+@app.command()
+def claims(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE.csv]...", help="Your results tables; left out: this package's reference run."
+        ),
+    ] = None,
+    format: Annotated[str, typer.Option(help="table, or json (one array of claims).")] = "table",
+) -> None:
+    """Judge the paper's conclusions on its printed numbers, and on your results or the reference run."""
+    if format not in ("table", "json"):
+        raise unknown("format", format, ("table", "json"))
+    for file in files or ():
+        if not file.is_file():
+            raise _no_file(file)
+    import json
+
+    from drlib import audit, claims
+    from drlib.book import reference_tables
+
+    own = files or reference_tables("claims-results", "claims-memorization")
+    if not own:
+        _say("note: no reference run here, so only the paper's numbers are judged; name a FILE.csv")
+    ledger = claims.ledger(claims.published_facts(), claims.facts(audit.read(file) for file in own))
+    if format == "json":
+        typer.echo(json.dumps(ledger, indent=1, ensure_ascii=False))
+        return
+    rows = [
+        (each["id"], each["place"], *(_verdict(each[which]) for which in ("published", "elsewhere", "ours")))
+        for each in ledger
+    ]
+    _table(("claim", "section", "published", "the paper's other tables", "ours"), rows)
+    judged = f"{len(rows)} claims; cases for/against/undecided and the mean effect in brackets"
+    typer.echo(f"{judged}; --format json says what each compares, its unit, and what is missing")
+
+
+def _verdict(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    if not found["supports"] + found["against"] + found["undecided"]:
+        return found["verdict"]
+    counts = f"{found['supports']}/{found['against']}/{found['undecided']}"
+    return f"{found['verdict']} ({counts}" + (
+        ")" if found["effect"] is None else f", {found['effect']:+.3g})"
+    )
+
+
 def _no_file(file: Path) -> UserError:
     from drlib.errors import nearest
 

@@ -1,6 +1,7 @@
 """The book's machinery, on a book of two tiny notebooks: run, refuse, stage, build, reference run."""
 
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -681,6 +682,55 @@ def test_the_same_figure_gives_the_same_bytes() -> None:
 
     assert draw() == draw()
     assert b"Software" not in draw() and b"Creation" not in draw()
+
+
+def test_a_figure_of_lines_is_saved_as_svg_too_and_one_of_images_is_not(
+    shown: list[dict], tmp_path: Path
+) -> None:
+    from matplotlib.figure import Figure
+
+    report.style()
+    for id, draw in (("lines", lambda ax: ax.plot([1, 3, 2])), ("image", lambda ax: ax.imshow([[0, 1]]))):
+        figure = Figure(figsize=(3, 2), layout="constrained")
+        draw(figure.add_subplot())
+        report.figure(figure, id=id, alt="A thing seen", caption="A thing.")
+    saved = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert saved == {"lines.png", "lines.svg", "image.png"}
+    text = (tmp_path / "figures" / "lines.svg").read_text()
+    assert text.startswith("<?xml") and "<dc:date>" not in text
+    assert "/figures/lines.*" in shown[0]["text/markdown"]  # the book takes the SVG file where there is one
+
+
+def test_the_same_figure_gives_the_same_svg() -> None:
+    from matplotlib.figure import Figure
+
+    def draw() -> bytes:
+        report.style()
+        figure = Figure(figsize=(3, 2), layout="constrained")
+        figure.add_subplot().plot([1, 3, 2], marker="o")
+        return report.svg_bytes(figure)
+
+    assert draw() == draw()
+
+
+def test_direct_labels_stand_apart_in_their_order_inside_the_axes() -> None:
+    from matplotlib.figure import Figure
+
+    ax = Figure().add_subplot()
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    names = {"low": 0.5, "lower": 0.499, "top": 0.99, "also top": 0.98, "gone": float("nan")}
+    report.direct_labels(ax, 1.0, names, dict.fromkeys(names, "k"), gap=0.1)
+    heights = {text.get_text(): text.get_position()[1] for text in ax.texts}
+    assert sorted(heights, key=heights.get) == ["lower", "low", "also top", "top"]
+    ordered = sorted(heights.values())
+    assert all(b - a >= 0.1 - 1e-9 for a, b in itertools.pairwise(ordered)) and ordered[-1] <= 1
+
+
+def test_data_is_saved_and_not_shown(shown: list[dict], tmp_path: Path) -> None:
+    import pandas as pd
+
+    report.data(pd.DataFrame({"a": [0.1]}), id="raw-rows")
+    assert (tmp_path / "tables" / "raw-rows.csv").read_text() == "a\n0.1\n" and not shown
 
 
 def test_a_table_shows_rounded_and_saves_exact_numbers(shown: list[dict], tmp_path: Path) -> None:

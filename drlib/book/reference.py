@@ -40,6 +40,12 @@ def reference_book(profile: str = PROFILE, root: Path = CHECKOUT) -> Reference:
     return Reference(profile, Book.of(profile).chapters, root, "reference")
 
 
+def reference_tables(*ids: str) -> list[Path]:
+    """Those tables of the committed reference run that are there (an installed package has none)."""
+    folder = reference_book().results / "tables"
+    return [path for path in (folder / f"{id}.csv" for id in ids) if path.is_file()]
+
+
 # --- writing it ----------------------------------------------------------------------------------------
 
 
