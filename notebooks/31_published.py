@@ -173,7 +173,13 @@ KINDS = {
     "pixel attacks": ("MI-Face", "DeepDream", "DeepInversion"),
     "attacks on an update": DYNAMIC,
 }
-COLORS = dict(zip([*KINDS, "Inv-Alignment, Bias-Rec"], sns.color_palette("colorblind")[:4], strict=True))
+COLORS = dict(
+    zip(
+        [*KINDS, "Inv-Alignment, Bias-Rec"],
+        (sns.color_palette("colorblind")[i] for i in (0, 1, 2, 4)),
+        strict=True,
+    )
+)
 MARKERS = {"CelebA": "o", "CIFAR10": "s", "MNIST": "^"}
 LABELS = {
     "SSIM": "SSIM ↑",
