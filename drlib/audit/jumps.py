@@ -46,7 +46,7 @@ class Point:
 
 
 def jumps(table: Table) -> list[Finding]:
-    """Breaks and isolated values of all lines; coverages of one attack that break together are one finding."""
+    """Breaks and isolated values of all lines; coverages that break together are one finding."""
     lines: dict[Hashable, list[Point]] = defaultdict(list)
     for row in table.measured:
         for point in _points(row):
@@ -145,7 +145,8 @@ def _isolated(line: list[Point], i: int, factor: float) -> Finding:
         "isolated",
         here.row,
         here.number,
-        f"{here.number.text} at {here.row.target_size:,} stands between {' and '.join(sides)}: did this one run differ?",
+        f"{here.number.text} at {here.row.target_size:,} stands between {' and '.join(sides)}: "
+        "did this one run differ?",
         metric=here.metric,
         distance=factor,
     )

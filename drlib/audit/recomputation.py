@@ -7,6 +7,7 @@ asks which single one gives all coefficients of a sentence, here each is asked f
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from drlib import relations
@@ -33,8 +34,9 @@ def coefficients(table: Table) -> list[Finding]:
             continue
         reading = f"{best.tables}, {best.sizes}, {best.attacks}, {best.how.capitalize()}"
         question = (
-            f"Of {rows.value.notna().sum()} readings of the tables, none gives the coefficient of {a} and {b} "
-            f"over {group}; the closest ({reading}, {best.n} rows) gives {best.value:+.3f}. Which rows are meant?"
+            f"Of {rows.value.notna().sum()} readings of the tables, none gives the coefficient of {a} and "
+            f"{b} over {group}; the closest ({reading}, {best.n} rows) gives {best.value:+.3f}. "
+            "Which rows are meant?"
         )
         found.append(
             Finding(
@@ -57,6 +59,7 @@ def coefficients(table: Table) -> list[Finding]:
     return found
 
 
+@lru_cache(maxsize=1)
 def readings(table: Table) -> pandas.DataFrame | None:
     """Every reading beside every printed coefficient, as ``relations.audit``, with each of the six sizes.
 

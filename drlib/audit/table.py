@@ -114,9 +114,9 @@ class Row:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Rows, and the names of the columns that they come from."""
+    """Rows, and the names of the columns that they come from. Two tables are equal only if they are one."""
 
     rows: tuple[Row, ...]
     columns: frozenset[str]
