@@ -172,7 +172,7 @@ ax.scatter(wide.MSE[~out], wide.PSNR[~out], s=9, color=COLORS[0], alpha=0.5, lw=
 ax.scatter(wide.MSE[out], wide.PSNR[out], s=34, color=COLORS[3], marker="D", lw=0)
 grid = np.geomspace(wide.MSE.min(), wide.MSE.max(), 200)
 ax.plot(grid, -10 * np.log10(grid + 0.0005) - 0.0005, color="0.2", lw=1)
-ax.text(0.0072, 17, "smallest possible mean PSNR", fontsize=8, color="0.2")
+ax.text(0.0072, 14.5, "smallest possible mean PSNR", fontsize=8, color="0.2")
 for row in wide[out].itertuples():
     text = f"{row.attack}, Table {row.paper_table}, {row.target_size:,}: {-row.slack:.2f} dB below"
     ax.annotate(

@@ -91,7 +91,8 @@ def clean(seed: int) -> pd.DataFrame:
             row(dataset, "", size, "memorization", f"{rng.binomial(n, min(0.9, 300 / size)) / n:.3f}")
         )
     rows += votes(rng, *((6, False), (2, True), (3, True))[seed % 3])
-    return pd.DataFrame(rows).fillna("").astype(str)
+    names = dict.fromkeys(name for each in rows for name in each)
+    return pd.DataFrame({name: [str(each.get(name, "")) for each in rows] for name in names}, dtype=object)
 
 
 def test_a_thousand_honest_tables_raise_no_question():

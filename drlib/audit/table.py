@@ -172,10 +172,17 @@ def _rows(columns: dict[str, list[str]], count: int) -> Iterable[Row]:
         list(zip(*(columns[name] for name in _SETTING if name in columns), strict=True)) or [()] * count
     )
     sizes = [_size(text, position) for position, text in enumerate(column("target_size"))]
+    how_many = [column(name) for name in _HOW_MANY]
+    tables, same_as, metrics, values, coverages, seeds, floors, kinds = (
+        column(name)
+        for name in (
+            "paper_table", "same_as", "metric", "value", "coverage_percent", "seed", "coverage_floor", "kind"
+        )
+    )  # fmt: skip
     for i in range(count):
         place, dataset, model, defense, attack, judge, variant = (texts[i] for texts in named)
         yield Row(
-            paper_table=_integer(column("paper_table")[i]),
+            paper_table=_integer(tables[i]),
             place=place,
             dataset=dataset,
             model=model,
@@ -185,14 +192,14 @@ def _rows(columns: dict[str, list[str]], count: int) -> Iterable[Row]:
             variant=variant,
             setting=settings[i],
             target_size=sizes[i],
-            metric=column("metric")[i],
-            value=number(column("value")[i]),
-            coverage=number(column("coverage_percent")[i]),
-            seeds=1 + column("seed")[i].count(","),
-            targets=_targets(attack, sizes[i], *(column(c)[i] for c in _HOW_MANY)),
-            floor=_fraction(column("coverage_floor")[i]),
-            control=column("kind")[i] == "control",
-            same_as=_integer(column("same_as")[i]),
+            metric=metrics[i],
+            value=number(values[i]),
+            coverage=number(coverages[i]),
+            seeds=1 + seeds[i].count(","),
+            targets=_targets(attack, sizes[i], *(texts[i] for texts in how_many)),
+            floor=_fraction(floors[i]),
+            control=kinds[i] == "control",
+            same_as=_integer(same_as[i]),
         )
 
 
