@@ -60,12 +60,9 @@ def _page(entry: manifest.Entry, chapter: Chapter | None, made: Collection[str])
     parts = [f"# {title}", _state(entry, chapter), _include(printed)]
     if kind == "table":
         parts.append(f"{{download}}`As a CSV file </tables/{_name(entry)}.csv>`")
-    for label, heading in (
-        (f"tab-ours-{number}", "Ours beside it"),
-        (f"tab-rests-{number}", "What rests on it"),
-    ):
-        if label in made:
-            parts.append(f"## {heading}\n\n{_include(label)}")
+        for name, heading in (("ours", "Ours beside it"), ("rests", "What rests on it")):
+            if (label := f"tab-{name}-{number}") in made:
+                parts.append(f"## {heading}\n\n{_include(label)}")
     return "\n\n".join(parts) + "\n"
 
 
