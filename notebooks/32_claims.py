@@ -164,6 +164,12 @@ def cases(row) -> str:
     return f"{row.supports:.0f} / {row.against:.0f} / {row.undecided:.0f}"
 
 
+def conclusion(claim) -> str:
+    """What it says, where, and its name in the ledger."""
+    place = f"section {claim.place}".replace("section App.", "appendix")
+    return f"{claim.statement} ({place}, *{claim.id}*)"
+
+
 judged = paper[paper.verdict != UNJUDGED]
 Markdown(
     f"""**In three lines.** Of {len(ledger)} conclusions, {len(judged)} can be judged on what is printed: {int((judged.verdict == HOLDS).sum())} hold,
@@ -180,8 +186,8 @@ lines = []
 for index, claim in doubtful.iterrows():
     found = paper.loc[index]
     lines.append(
-        {"id": f"`{claim.id}`", "place": claim.place, "conclusion": claim.statement, "verdict": found.verdict,
-         "for / against / undecided": cases(found), "effect": effect(found), "unit and sign": claim.unit}
+        {"conclusion": conclusion(claim), "verdict": found.verdict, "for / against / undecided": cases(found),
+         "effect": effect(found), "unit and sign": claim.unit}
     )  # fmt: skip
 report.table(
     pd.DataFrame(lines),
@@ -200,7 +206,7 @@ for name in doubtful.id:
     claim = of_id[name]
     against = [case for case in claim.cases(told.within(claim.tables)) if case.outcome == "against"]
     lines += [
-        {"claim": f"`{name}`" if place == 0 else "", "case": case.where, "effect": case.effect}
+        {"claim": name if place == 0 else "", "case": case.where, "effect": case.effect}
         for place, case in enumerate(against[:3])
     ]
 report.table(
@@ -213,11 +219,9 @@ report.table(
 
 # %% tags=["hide-input"]
 look = {name: paper.loc[ledger.index[ledger.id == name][0]] for name in ledger.id}
-dream, beats, agree = (
-    look["deep-dream-fid-falls"],
-    look["deep-inversion-beats-deep-dream"],
-    look["metrics-agree-among-gans"],
-)
+(dream,) = told.select(table=2, attack="DeepDream", metric="FID")
+first, last = dream.points[min(dream.points)].value, dream.points[max(dream.points)].value
+agree = look["metrics-agree-among-gans"]
 by_metric = {}
 for case in of_id["deep-inversion-beats-deep-dream"].cases(told.within((2,))):
     metric = case.where.split(" against ")[0].rsplit(", ", 1)[-1]
@@ -228,11 +232,11 @@ counts = ", ".join(
 Markdown(
     f"""Some deserve a sentence.
 
-- **DeepDream.** Section 5.2 says that its FID "decreases as the memorization score drops to 0.301". The table it refers to has {dream.effect:+.1f} on the way (positive would be a
-  decrease): the FID *rises*. The next sentence contrasts this with Revealer, whose quality "improves", so an increase may have been meant.
-- **DeepInversion "consistently outperforms" DeepDream** (section 7). By metric, sizes at which it is closer: {counts}. True by FID, false by the
-  sample-level metrics at all sizes but the smallest, where section 5.1 itself prefers sample-level metrics.
-- **Correlations "improve" among GAN-based attacks.** With their sign they change by {agree.effect:+.2f} on average: {"the metrics agree less" if agree.effect < 0 else "the metrics agree more"}. Absolute values
+- **DeepDream's FID** "decreases as the memorization score drops to 0.301", says section 5.2. In Table 2 it goes from {first:.3f} to {last:.3f}: it {"rises" if last > first else "falls"} by
+  {abs(last - first):.1f}. The next sentence contrasts it with Revealer, whose quality *improves*, so that an increase may have been meant.
+- **DeepInversion "consistently outperforms" DeepDream**, says section 7. Sizes of Table 2 at which it is closer, by metric: {counts}. Section 5.1 argues that FID alone may mislead, and prefers
+  the sample-level metrics in a similar case.
+- **Correlations "improve" among GAN-based attacks**, says section 5.1. With their sign they change by {agree.effect:+.2f} on average: the metrics agree {"less" if agree.effect < 0 else "more"}. Absolute values
   cannot tell agreement from contradiction ({{doc}}`/notebooks/05_relations`)."""
 )
 
@@ -250,7 +254,7 @@ for index, claim in ledger.iterrows():
         found = frame.loc[index]
         if {found.equal_n, found.equal_k} == {same} or found.verdict == UNJUDGED:
             continue
-        lines.append({"id": f"`{claim.id}`", "numbers": title, "verdict": found.verdict, "effect": effect(found),
+        lines.append({"conclusion": claim.id, "numbers": title, "verdict": found.verdict, "effect": effect(found),
                       "at equal n": "" if found.equal_n == same else found.equal_n,
                       "at equal k": "" if found.equal_k == same else found.equal_k})  # fmt: skip
 across = pd.DataFrame(lines)
@@ -332,7 +336,7 @@ for index, claim in ledger.iterrows():
     found = ours.loc[index]
     if found.verdict == UNJUDGED and not found.undecided:
         continue
-    lines.append({"id": f"`{claim.id}`", "conclusion": claim.statement, "paper": paper.verdict[index], "ours": found.verdict,
+    lines.append({"conclusion": conclusion(claim), "paper": paper.verdict[index], "ours": found.verdict,
                   "for / against / undecided": cases(found), "effect": effect(found), "unit and sign": claim.unit})  # fmt: skip
 if lines:
     report.table(
@@ -352,12 +356,7 @@ Markdown(
 unjudged = ledger[paper.verdict == UNJUDGED]
 report.table(
     pd.DataFrame(
-        {
-            "id": [f"`{name}`" for name in unjudged.id],
-            "place": unjudged.place,
-            "conclusion": unjudged.statement,
-            "would need": unjudged.needs,
-        }
+        [{"conclusion": conclusion(claim), "would need": claim.needs} for claim in unjudged.itertuples()]
     ),
     id="claims-unjudged",
     caption="Conclusions that no printed number decides. The ledger has a function for each, so that a table with such rows will be judged.",
@@ -369,16 +368,14 @@ report.table(
 #
 # *Elsewhere*: the same comparisons on the paper's other tables with the same columns, which the sentence does not mention.
 #
-# ::::{dropdown} All conclusions
-# {numref}`tab-claims-all` is on {doc}`a page of its own </book/published/ledger>`; `drlib claims --format json` prints it with everything in it.
-# ::::
+# `drlib claims --format json` prints everything for programs.
 
 # %% tags=["hide-input"]
 lines = []
 for index, claim in ledger.iterrows():
     found, other = paper.loc[index], elsewhere.loc[index]
     lines.append(
-        {"id": f"`{claim.id}`", "place": claim.place, "conclusion": claim.statement, "judged by": claim.how, "speaks of": claim.quantifier,
+        {"conclusion": conclusion(claim), "judged by": claim.how, "speaks of": claim.quantifier,
          "tables": ", ".join(map(str, claim.tables)) or "none", "verdict": found.verdict, "for / against / undecided": cases(found), "effect": effect(found),
          "unit and sign": claim.unit, "elsewhere": "" if pd.isna(other.verdict) else f"{other.verdict} ({cases(other)})", "ours": ours.verdict[index]}
     )  # fmt: skip

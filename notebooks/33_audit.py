@@ -39,10 +39,7 @@ profile: str = "laptop"  # the profile that supplies whatever is not set here (t
 # %% tags=["hide-input"]
 p = sections.from_notebook("audit", globals())
 made_by = f"Made by `{p.command()}` · from the numbers printed in the paper, nothing is run"
-# The house style of drlib.plots, which would import PyTorch.
-sns.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.85)
-plt.rcParams["figure.constrained_layout.use"] = True
-WIDTH = 7.2
+report.style()
 COLORS = sns.color_palette("colorblind")
 printed = audit.Table.of(audit.published())
 audited = audit.run(printed)
@@ -101,8 +98,8 @@ report.table(
 of_cells = found[found.check.isin(["granularity", "inequality", "identity"])]
 alone = int((of_cells.rule != "memorization").sum())
 Markdown(
-    f"**Verdict.** Apart from one open question about the memorization estimator, {alone} of {cells:,} printed numbers contradict arithmetic or another place of the "
-    "paper, most of them by one digit."
+    f"**Verdict.** Apart from one open question about the memorization estimator, {alone} of {cells:,} printed numbers do not fit arithmetic or another place of the "
+    "paper."
 )
 
 # %% [markdown]
@@ -166,7 +163,7 @@ shown(
 )
 wide = relations.side_by_side(published.load("image_attacks"))
 wide["slack"] = wide.PSNR + 10 * np.log10(wide.MSE + 0.0005) + 0.0005
-fig, ax = plt.subplots(figsize=(WIDTH, 3.1))
+fig, ax = plt.subplots(figsize=(report.WIDTH, 3.1))
 out = wide.slack < 0
 ax.scatter(wide.MSE[~out], wide.PSNR[~out], s=9, color=COLORS[0], alpha=0.5, lw=0)
 ax.scatter(wide.MSE[out], wide.PSNR[out], s=34, color=COLORS[3], marker="D", lw=0)
@@ -235,7 +232,7 @@ shown(broken, "audit-jumps", "Breaks and isolated values. Distance is the factor
 
 # %% tags=["hide-input"]
 rows = published.load("image_attacks")
-fig, axes = plt.subplots(1, len(broken), figsize=(WIDTH + 1.5, 2.3), sharey=True)
+fig, axes = plt.subplots(1, len(broken), figsize=(report.WIDTH + 1.5, 2.3), sharey=True)
 for ax, item in zip(np.atleast_1d(axes), broken.itertuples(), strict=True):
     line = rows[
         (rows.paper_table == item.table) & (rows.attack == item.attack) & (rows.defense == item.defense)

@@ -140,7 +140,7 @@ def staged(tmp_path_factory):
 
 def test_a_page_shows_its_table_its_state_a_download_and_what_rests_on_it(staged):
     text = (staged / "book/published/table_02.md").read_text()
-    assert text.startswith("# Table 2: Attacks against target size, VGG16 on CelebA\n\n**State here:** ")
+    assert "# Table 2: Attacks against target size, VGG16 on CelebA\n\n**State here:** " in text
     assert "{include} /fragments/tab-printed-02.md" in text
     assert "{download}`As a CSV file </tables/paper-table-02.csv>`" in text
     assert "## Ours beside it" in text and "## What rests on it" in text

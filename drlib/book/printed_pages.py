@@ -22,6 +22,9 @@ COLUMNS = (
 )  # fmt: skip
 """Of a downloaded table; a column that the table does not have is left out."""
 
+_WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---"
+"""Without a table of contents on the right, for which the tables have no room to spare."""
+
 _FILES = ("memorization", "image_attacks", "fid_variants", "llm_judge", "llm_judge_variants", "text_attacks")
 
 
@@ -57,7 +60,8 @@ def _page(entry: manifest.Entry, chapter: Chapter | None, made: Collection[str])
     kind, number = entry["kind"], f"{entry['number']:02d}"
     title = f"{kind.capitalize()} {entry['number']}: {entry['what']}"
     printed = f"{'tab' if kind == 'table' else 'fig'}-printed-{number}"
-    parts = [f"# {title}", _state(entry, chapter), _include(printed)]
+    shown = f"::::{{container}} drlib-printed\n{_include(printed)}\n::::"
+    parts = [_WIDE, f"# {title}", _state(entry, chapter), shown]
     if kind == "table":
         parts.append(f"{{download}}`As a CSV file </tables/{_name(entry)}.csv>`")
         for name, heading in (("ours", "Ours beside it"), ("rests", "What rests on it")):

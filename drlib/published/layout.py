@@ -226,7 +226,7 @@ def _entry(row: dict[str, str], best: set[str], best_static: set[str]) -> str:
         value = f"**{value}**"
     elif row["attack"] in best_static:
         value = f"*{value}*"
-    return f"{value} ({row['coverage_percent']} %)" if row["coverage_percent"] else value
+    return f"{value} ({row['coverage_percent']}%)" if row["coverage_percent"] else value
 
 
 def _memorization(number: int, names: dict[tuple[str, str], str]) -> Rows:
