@@ -34,11 +34,10 @@ def curves(grid: Grid, *, store: Store | None = None, profile: str = "") -> pand
     import pandas
 
     rows = []
-    for (attack, name, multiple), cells in grid.items():
+    table = results.joined(list(grid.values()), store=store, profile=profile, metrics=[METRIC])
+    for ((attack, name, multiple), cells), row in zip(grid.items(), table.itertuples(), strict=True):
         first = cells[0]
         made = declaration(attack, first.hyperparameters, closed=first.target.files)
-        table = results.summary(cells, store=store, profile=profile)
-        row = table[table.metric == METRIC].iloc[0]
         rows.append(
             {
                 "attack": results.title(cells[0]),

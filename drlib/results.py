@@ -7,7 +7,8 @@ metric value coverage_percent``), then what the honesty rules ask for beside eac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -156,9 +157,10 @@ def target_and_holdout(cell: Cell) -> tuple[Split, Split]:
 def computed(cells: Iterable[Cell], store: Store | None = None) -> list[Cell]:
     """Those of the cells that have a result: stored scores, or the reason why there can be none."""
     store = store or Store()
-    plans = [plan(cell) for cell in cells]
     return [
-        item.cell for item in plans if item.reason or store.folder("score", item.tasks["score"].key).is_dir()
+        item.cell
+        for item in _planned(list(cells))
+        if item.reason or store.folder("score", item.tasks["score"].key).is_dir()
     ]
 
 
@@ -179,7 +181,21 @@ def summary(cells: Iterable[Cell], *, store: Store | None = None, profile: str =
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.without_seed().model_dump_json(), []).append(cell)
-    return _frame(list(groups.values()), store or Store(), profile)
+    return joined(list(groups.values()), store=store, profile=profile)
+
+
+def joined(
+    groups: Sequence[Sequence[Cell]],
+    *,
+    store: Store | None = None,
+    profile: str = "",
+    metrics: Sequence[str] | None = None,
+) -> pandas.DataFrame:
+    """As ``summary``, for groups of cells that differ only in their seeds, group by group.
+
+    ``metrics``: only rows of these, which saves computing the others.
+    """
+    return _frame(groups, store or Store(), profile, metrics)
 
 
 def provenance(table: pandas.DataFrame, command: str) -> str:
@@ -214,10 +230,14 @@ def _span(values: Iterable[float], how: str = "g") -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _frame(groups: Sequence[Sequence[Cell]], store: Store, profile: str) -> pandas.DataFrame:
+def _frame(
+    groups: Sequence[Sequence[Cell]], store: Store, profile: str, metrics: Sequence[str] | None = None
+) -> pandas.DataFrame:
     import pandas
 
-    table = pandas.DataFrame([row for group in groups for row in _rows(group, store, profile)])
+    planned = iter(_planned([cell for group in groups for cell in group]))
+    plans = [[next(planned) for _ in group] for group in groups]
+    table = pandas.DataFrame([row for each in plans for row in _rows(each, store, profile, metrics)])
     if not len(table):
         return table
     if "target_key" not in table:
@@ -244,16 +264,33 @@ def _load(planned: Plan, name: str, store: Store) -> Artifact:
     return _read(planned.tasks[name], store)
 
 
-def _rows(group: Sequence[Cell], store: Store, profile: str) -> list[dict[str, Any]]:
+def _planned(cells: Sequence[Cell]) -> list[Plan]:
+    """The plans of the cells. Those on one data set are planned together: few are kept in memory."""
+    order = sorted(range(len(cells)), key=lambda place: cells[place].target.data.model_dump_json())
+    plans = {place: plan(cells[place]) for place in order}
+    return [plans[place] for place in range(len(cells))]
+
+
+def _rows(
+    plans: Sequence[Plan], store: Store, profile: str, metrics: Sequence[str] | None
+) -> list[dict[str, Any]]:
     """The rows of one experiment: a cell, or cells that differ only in their seeds."""
-    plans = [plan(cell) for cell in group]
+    group = [item.cell for item in plans]
     base = _identity(group, profile)
     if plans[0].reason:
-        metrics = (*SAMPLE_METRICS, metric_name(group[0].extractor))
-        return [base | {"metric": metric, "value": math.nan, "reason": plans[0].reason} for metric in metrics]
+        usual = (*SAMPLE_METRICS, metric_name(group[0].extractor))
+        return [
+            base | {"metric": metric, "value": math.nan, "reason": plans[0].reason}
+            for metric in usual
+            if metrics is None or metric in metrics
+        ]
     scores = [_load(item, "score", store) for item in plans]
     base |= _provenance(plans, scores, store)
-    return [base | row for row in _values(scores, group[0].extractor)]
+    return [
+        base | row()
+        for metric, row in _values(scores, group[0].extractor)
+        if metrics is None or metric in metrics
+    ]
 
 
 def _identity(group: Sequence[Cell], profile: str) -> dict[str, Any]:
@@ -381,17 +418,18 @@ def _mean(values: Sequence[float | None]) -> float:
     return float(np.mean(known)) if known else math.nan
 
 
-def _values(scores: Sequence[Artifact], extractor: str) -> Iterable[dict[str, Any]]:
+def _values(scores: Sequence[Artifact], extractor: str) -> Iterable[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Each metric, and what computes its row."""
     for metric in SAMPLE_METRICS:
-        yield _sample_row(metric, scores)
-    yield _frechet_row(metric_name(extractor), scores)
+        yield metric, partial(_sample_row, metric, scores)
+    yield metric_name(extractor), partial(_frechet_row, metric_name(extractor), scores)
     judged = [
         name.removesuffix(".distance")
         for name in scores[0].data
         if name.startswith(("Confidence", "Accuracy"))
     ]
     for metric in judged:
-        yield _judged_row(metric, scores)
+        yield metric, partial(_judged_row, metric, scores)
 
 
 def _tensors(scores: Sequence[Artifact], name: str) -> list[Tensor]:

@@ -264,7 +264,7 @@ related(12, nine[nine.dataset == "CelebA"], COVERAGES, "FID against coverage on 
 # %% tags=["hide-input"]
 from drlib import results  # after the rest: it brings PyTorch with it, which nothing above needs
 
-cells = results.computed(p.benchmark().cells())
+cells = results.computed([cell for cell in p.benchmark().cells() if not cell.is_control])
 own = results.summary(cells, profile=p.profile) if cells else pd.DataFrame()
 if len(own):
     frechet = next(name for name in own.metric if relations.is_dataset_level(name))

@@ -30,7 +30,7 @@ def own_tables(
     """What is computed of a benchmark: ``results`` (seeds joined, with intervals) and ``memorization``.
 
     Args:
-        cells: of the benchmark; those that are not computed are left out.
+        cells: of the benchmark; controls, and those that are not computed, are left out.
         grid: of ``drlib.convergence``; the column ``converged`` is ``yes``, ``no`` or ``unknown``.
         ensembles: by target size, where memorization is measured.
 
@@ -38,7 +38,7 @@ def own_tables(
     """
     import pandas
 
-    done = results.computed(cells, store)
+    done = results.computed([cell for cell in cells if not cell.is_control], store)
     if not done:
         return {}
     table = results.summary(done, store=store, profile=profile)
