@@ -437,6 +437,8 @@ def _verdict(found: dict[str, Any] | None) -> str:
 def _no_file(file: Path) -> UserError:
     from drlib.errors import nearest
 
+    if file.is_dir():
+        return UserError(f"{file} is a folder; name a CSV file")
     folder = file.parent if file.parent.is_dir() else Path()
     return UserError(f"no file {file}{nearest(file.name, [item.name for item in folder.glob('*.csv')])}")
 

@@ -54,7 +54,7 @@ report.style()
 #
 # If no case is there, or fewer than half are decided, the claim *cannot be judged*, and the ledger says why. The **effect** is the mean over cases, in the
 # claim's own unit and with its sign. An interval comes from drawing whole groups of cases that belong together (an attack on one
-# data set and network), and there is none for fewer than five groups.
+# data set and network), and there is none for fewer than five groups, unless the cases have intervals of their own: then it spans those.
 #
 # Two things are asked of claims that compare *sizes*. A larger target data set has more candidates per class, $k$, so that a
 # nearest neighbor is nearer and a best-of-$k$ choice better for that reason alone, and a Frechet distance shrinks with the number of images $n$.

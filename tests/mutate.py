@@ -238,6 +238,48 @@ FAULTS = (
         'for name in ("variant",',
         "tests/test_manifest.py",
     ),
+    Fault(
+        "a verdict that takes rounding for a difference",
+        "drlib/claims/judging.py",
+        "if min(a.high, b.high) - max(a.low, b.low) > 1e-9 or a.value == b.value:",
+        "if a.value == b.value:",
+        "tests/test_claims.py",
+    ),
+    Fault(
+        "a lower FID taken for a worse one",
+        "drlib/claims/facts.py",
+        'LOWER_IS_CLOSER = (FRECHET, "MSE")',
+        'LOWER_IS_CLOSER = ("MSE",)',
+        "tests/test_claims.py",
+    ),
+    Fault(
+        "conclusions from attacks that have not converged",
+        "drlib/claims/facts.py",
+        "settled = tuple(one for one in series if one.attack not in left_out)",
+        "settled = tuple(series)",
+        "tests/test_claims.py",
+    ),
+    Fault(
+        "correlations judged without their sign",
+        "drlib/claims/comparing.py",
+        "return agreement(found.value, a, b), low, high",
+        "return abs(found.value), low, high",
+        "tests/test_claims.py",
+    ),
+    Fault(
+        "the best of a column is the largest for every metric",
+        "drlib/published/layout.py",
+        'sign = -1 if rows[0]["metric"] in LOWER_IS_CLOSER else 1',
+        "sign = 1",
+        "tests/test_published_layout.py",
+    ),
+    Fault(
+        "dynamic attacks audited as if they had as many targets as training images",
+        "drlib/audit/table.py",
+        "UPDATE_IMAGES = 100\n",
+        "UPDATE_IMAGES = 10_000\n",
+        "tests/test_audit.py",
+    ),
 )
 
 

@@ -545,12 +545,31 @@ def test_another_frechet_distance_takes_the_place_of_fid_but_never_beside_it():
         ),
         ({"target_size": [1], "value": [2.0]}, "needs a column metric or measure"),
         ({"target_size": [1], "value": ["x"], "metric": ["FID"]}, "column value must be numbers, got 'x'"),
+        ({"target_size": [-1], "value": [2.0], "metric": ["FID"]}, "whole numbers from 1, got -1"),
+        ({"target_size": ["inf"], "value": [2.0], "metric": ["FID"]}, "whole numbers from 1, got 'inf'"),
+        (
+            {"target_size": [1], "value": [2.0], "metric": ["FID"], "value_low": ["a"], "value_high": [3]},
+            "column value_low must be numbers, got 'a'",
+        ),
         ({"target_size": [1, 1], "value": [2.0, 3.0], "metric": ["FID", "FID"]}, "two rows give FID at 1"),
     ],
 )
 def test_bad_tables_are_refused(table, message):
     with pytest.raises(UserError, match=message):
         claims.facts([pd.DataFrame(table)])
+
+
+def test_a_table_of_another_name_and_sizes_with_a_point_are_read():
+    rows = made("FID", "DeepDream", "100=5 400=4", paper_table="mine")
+    table = pd.DataFrame(rows).astype({"target_size": float})
+    assert claims.facts([table]).select(table=0)[0].points.keys() == {100, 400}
+
+
+def test_copies_have_an_infinite_psnr_and_json_stays_standard():
+    rows = made("PSNR", "KEDMI", "inf") + made("PSNR", "MI-Face", 8)
+    found = claims.entry(CLAIM["reliable-when-far-apart"], FACTS, told(rows))
+    assert found["ours"]["verdict"] == HOLDS and found["ours"]["effect"] is None
+    json.dumps(found, allow_nan=False)
 
 
 def test_published_facts_are_every_printed_number_once():
@@ -616,6 +635,8 @@ def test_anyones_table_is_judged(tmp_path):
     [
         (["claims", "--format", "jsn"], "did you mean 'json'"),
         (["claims", "no_such.csv"], "no file no_such.csv"),
+        (["claims", "."], "is a folder"),
+        (["audit", "."], "is a folder"),
     ],
 )
 def test_bad_input_is_one_line(arguments, message, tmp_path):

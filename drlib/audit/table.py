@@ -24,7 +24,7 @@ UPDATE_IMAGES = 100
 """Targets of a dynamic attack in the paper, whatever the size of the training set (appendix C)."""
 
 _RENAMED = {"measure": "metric", "memorization": "value"}
-_NUMBERS = ("paper_table", "target_size", "value", "coverage_percent")
+_NUMBERS = ("target_size", "value", "coverage_percent")
 _REQUIRED = ("target_size", "metric", "value")
 _SETTING = ("seed", "profile", "kind", "reconstructs", "matching", "hyperparameters", "extractor", "n")
 _EXACT = 1e-9
@@ -224,8 +224,9 @@ def _size(text: str, position: int) -> int:
 
 
 def _integer(text: str) -> int | None:
-    found = number(text)
-    return None if found is None else int(found.value)
+    """A whole number; None for anything else, such as the name of a table that is not the paper's."""
+    text = text.strip().removesuffix(".0")
+    return int(text) if text.isdecimal() else None
 
 
 def _fraction(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -76,7 +77,7 @@ def _without_place(told: Facts) -> Facts:
 def _plain(examined: Examined) -> dict[str, Any]:
     found = examined.judgment
     numbers = {
-        name: None if isinstance(value, float) and value != value else value
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(found).items()
     }
     return {**numbers, "sign": found.sign or None, "equal_n": examined.equal_n, "equal_k": examined.equal_k}

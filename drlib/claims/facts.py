@@ -205,7 +205,7 @@ def _read(table: pandas.DataFrame) -> Iterable[tuple[Series, int, Point]]:
     for row in table.to_dict("records"):
         if row.get("kind", "attack") != "attack":
             continue
-        one, size = _series(row), int(_number(row, "target_size"))
+        one, size = _series(row), _size(row)
         value = MEMORIZATION if MEMORIZATION in row else "value"
         if not _missing(row[value]):
             yield one, size, _point(row, value)
@@ -222,8 +222,7 @@ def _series(row: dict[str, Any]) -> Series:
     if known.get("attack", "").endswith(" (Pre)"):
         known |= {"attack": known["attack"].removesuffix(" (Pre)"), "variant": "Pre"}
     metric = MEMORIZATION if MEMORIZATION in row else str(row.get("metric", row.get("measure")))
-    table = row.get("paper_table", 0)
-    return Series(metric, **known, table=int(table) if str(table).isdigit() else 0)
+    return Series(metric, **known, table=_table(row.get("paper_table", 0)))
 
 
 def _missing(value: Any) -> bool:
@@ -239,6 +238,19 @@ def _number(row: dict[str, Any], name: str) -> float:
         raise UserError(f"column {name} must be numbers, got {row[name]!r}") from None
 
 
+def _size(row: dict[str, Any]) -> int:
+    size = _number(row, "target_size")
+    if not (math.isfinite(size) and size >= 1 and size == int(size)):
+        raise UserError(f"column target_size must be whole numbers from 1, got {row['target_size']!r}")
+    return int(size)
+
+
+def _table(value: Any) -> int:
+    """The number of a table of the paper; 0 for anything else."""
+    text = str(value).strip().removesuffix(".0")
+    return int(text) if text.isdecimal() else 0
+
+
 def _rounding(text: Any) -> float:
     """Half a unit of the last place of a printed decimal number; 0 for whole and for computed numbers."""
     if not isinstance(text, str) or "." not in text or "e" in text.lower():
@@ -248,31 +260,32 @@ def _rounding(text: Any) -> float:
 
 def _point(row: dict[str, Any], name: str) -> Point:
     """The value with its interval, or with what rounding hides; at equal size the interval is as wide."""
-    value, low, high = _number(row, name), row.get("value_low"), row.get("value_high")
+    value = _number(row, name)
     if math.isinf(value):  # the PSNR of copies
         return Point(value, value, value)
-    if _missing(low) or _missing(high):
-        half = _rounding(row[name])
-        low, high = value - half, value + half
-    below, above = value - float(low), float(high) - value
+    below = above = _rounding(row[name])
+    if not _missing(row.get("value_low")) and not _missing(row.get("value_high")):
+        below, above = value - _number(row, "value_low"), _number(row, "value_high") - value
+    alone = Point(value, value - below, value + above)
     if _missing(row.get("value_equal")):
-        return Point(value, value - below, value + above)
+        return alone
     equal = _number(row, "value_equal")
-    return Point(value, value - below, value + above, Point(equal, equal - below, equal + above))
+    return replace(alone, equal=Point(equal, equal - below, equal + above))
 
 
 def _covered(row: dict[str, Any]) -> Point:
     """A coverage in percent; ``equal`` is where it lies between its floor (0) and its chance level (1)."""
     percent, half = _number(row, "coverage_percent"), _rounding(row["coverage_percent"])
     alone = Point(percent, percent - half, percent + half)
-    floor, chance = row.get("coverage_floor"), row.get("coverage_chance")
-    if _missing(floor) or _missing(chance):
+    if _missing(row.get("coverage_floor")) or _missing(row.get("coverage_chance")):
         try:
-            floor, chance = paper_levels(row["dataset"], row["attack"], int(row["target_size"]))
-        except (KeyError, UserError):
+            floor, chance = paper_levels(row["dataset"], row["attack"], _size(row))
+        except (KeyError, UserError):  # not of the paper
             return alone
-    span = 100 * (float(chance) - float(floor))
+    else:
+        floor, chance = _number(row, "coverage_floor"), _number(row, "coverage_chance")
+    span = 100 * (chance - floor)
     if span < 1e-6:  # one target per class: the floor is 1
         return alone
-    relative = (percent - 100 * float(floor)) / span
+    relative = (percent - 100 * floor) / span
     return replace(alone, equal=Point(relative, relative - half / span, relative + half / span))

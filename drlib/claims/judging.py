@@ -58,7 +58,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgment:
-    """A verdict and what it rests on. ``low`` to ``high`` is the 95 % interval of ``effect``, else NaN."""
+    """A verdict and what it rests on.
+
+    ``low`` to ``high`` is the 95 % interval of ``effect``, or spans those of the single cases (``reason`` says
+    so), else NaN.
+    """
 
     verdict: str
     effect: float
@@ -126,12 +130,11 @@ def _effect(cases: Sequence[Case]) -> tuple[float, float, float, str]:
         return mean, only.low, only.high, "" if math.isfinite(only.low) else "one comparison has no interval"
     groups = sorted({case.group for case in known})
     if len(groups) < GROUPS:
-        return (
-            mean,
-            math.nan,
-            math.nan,
-            f"an interval needs {GROUPS} independent groups, there are {len(groups)}",
-        )
+        if all(math.isfinite(case.low) and math.isfinite(case.high) for case in known):
+            low, high = min(case.low for case in known), max(case.high for case in known)
+            return mean, low, high, "the interval spans those of the single comparisons"
+        why = f"an interval needs {GROUPS} independent groups, there are {len(groups)}"
+        return mean, math.nan, math.nan, why
     sums = np.array([sum(case.effect for case in known if case.group == name) for name in groups])
     sizes = np.array([sum(case.group == name for case in known) for name in groups])
     drawn = np.random.default_rng(0).integers(len(groups), size=(2000, len(groups)))
