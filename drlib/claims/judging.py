@@ -60,8 +60,8 @@ class Case:
 class Judgment:
     """A verdict and what it rests on.
 
-    ``low`` to ``high`` is the 95 % interval of ``effect``, or spans those of the single cases (``reason`` says
-    so), else NaN.
+    ``low`` to ``high`` is the 95 % interval of ``effect``, or spans those of the single cases (``reason``
+    says so), else NaN.
     """
 
     verdict: str
