@@ -804,7 +804,10 @@ def test_the_table_of_contents_and_the_sections_agree(root: Path) -> None:
         f"notebooks/{chapter.stem}" for chapter in sorted(book.chapters, key=lambda c: c.number)
     ]
     for name in listed:
-        assert name in chapters or (root / f"{name}.md").exists(), name
+        printed = re.fullmatch(
+            r"book/published/(table|figure)_\d\d", name
+        )  # written while the book is staged
+        assert name in chapters or printed or (root / f"{name}.md").exists(), name
 
 
 def test_the_configuration_never_executes_and_ships_mathjax(root: Path) -> None:
