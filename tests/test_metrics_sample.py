@@ -424,6 +424,7 @@ REFUSED = {
         r"differ in image shape .*\(1, 12, 12\) and \(1, 12, 13\)",
     ),
     "channels": ((GOOD, images(4, (3, 12, 12)), "mse"), "differ in image shape"),
+    "channels last": ((images(4, (12, 12, 1)), images(4, (12, 12, 1)), "mse"), r"permute\(0, 3, 1, 2\)"),
     "dimensions": ((GOOD[0], OTHER, "mse"), r"reconstructions must have shape .* got \(1, 12, 12\)"),
     "flat": ((GOOD, OTHER.flatten(1), "mse"), "targets must have shape"),
     "empty": ((GOOD[:0], OTHER, "mse"), "reconstructions is empty"),

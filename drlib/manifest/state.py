@@ -78,8 +78,15 @@ def _taxonomy() -> State:
 # --- computed at the paper's scale ---------------------------------------------------------------------
 
 
+def _unloadable(item: Item) -> list[str]:
+    """Data sets of an item, as the paper calls them, that this package cannot load."""
+    return [name for name in item.rows.get("dataset", ()) if code_name(name) not in data.NAMES]
+
+
 def refusal(item: Item) -> str:
     """Why the item's section does not take its parameters; empty if it does."""
+    if unloadable := _unloadable(item):
+        return f"no loader for {', '.join(unloadable)} yet"
     try:
         for parameters in item.runs:
             sections.parameters(item.planned, "paper", parameters)
@@ -179,8 +186,7 @@ def missing(item: Item) -> State:
     """The first thing that an item's section needs and that is not on this machine."""
     refused = refusal(item)
     if refused:
-        known = all(parameters.get("dataset", "digits") in data.NAMES for parameters in item.runs)
-        return State("not yet" if known else "needs data", _short(refused))
+        return State("needs data" if _unloadable(item) else "not yet", _short(refused))
     try:
         for parameters in item.runs:
             sections.parameters(item.planned, "paper", parameters).check_files()

@@ -332,6 +332,9 @@ def _check_set(name: str, images: object) -> Tensor:
         raise UserError(f"{name} must be a tensor (n, channels, height, width), got {type(images).__name__}")
     if images.ndim != 4:
         raise UserError(f"{name} must have shape (n, channels, height, width), got {tuple(images.shape)}")
+    if images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
+        shape = tuple(images.shape)
+        raise UserError(f"{name} has its channels last: {shape}; reorder with {name}.permute(0, 3, 1, 2)")
     if images.layout != torch.strided:
         raise UserError(f"{name} must be dense, got {images.layout}; convert with {name}.to_dense()")
     if images.numel() == 0:
