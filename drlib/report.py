@@ -68,14 +68,17 @@ def direct_labels(
     Args:
         x: where they begin, in data units.
         named: name to the height of its line's end, in data units.
-        gap: least distance of two names, as a share of the axis; closer ones are moved apart.
+        gap: least distance of two names, as a share of the axis; closer ones are moved apart, as little as
+            possible in the sum of squares.
     """
+    from scipy.optimize import isotonic_regression
+
     to_axis = ax.transData + ax.transAxes.inverted()
     ends = {name: to_axis.transform((x, y)) for name, y in named.items() if math.isfinite(y)}
-    places: list[float] = []
     ordered = sorted(ends, key=lambda name: ends[name][1])
-    for name in ordered:
-        places.append(max(ends[name][1], places[-1] + gap) if places else ends[name][1])
+    steps = [gap * i for i in range(len(ordered))]
+    lifted = [ends[name][1] - step for name, step in zip(ordered, steps, strict=True)]
+    places = [y + step for y, step in zip(isotonic_regression(lifted).x, steps, strict=True)] if ends else []
     over = max(0.0, places[-1] - 1.0) if places else 0.0
     for name, y in zip(ordered, places, strict=True):
         ax.text(

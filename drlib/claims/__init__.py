@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drlib.claims.facts import Facts, facts, published_facts
-from drlib.claims.judging import Judgment, judge
-from drlib.claims.ledger import CLAIMS, Claim
+from drlib.claims.judging import FAILS, HOLDS, UNJUDGED, Judgment, agreed, judge
+from drlib.claims.ledger import CLAIMS, FAVORS, OPPOSES, Claim
 
 __all__ = ["CLAIMS", "Claim", "Examined", "Facts", "entry", "examine", "facts", "published_facts"]
 
@@ -19,9 +19,13 @@ NOT_NEEDED = "same on both sides"
 
 @dataclass(frozen=True)
 class Examined:
-    """A claim judged on one set of tables, and whether it survives equal n and equal k."""
+    """A claim judged on one set of tables, and whether it survives equal n and equal k.
+
+    ``judgment``: of the first reading that can be judged; its verdict is *in part* where ``readings`` differ.
+    """
 
     judgment: Judgment
+    readings: dict[str, Judgment]
     equal_n: str
     equal_k: str
 
@@ -33,19 +37,31 @@ def examine(claim: Claim, told: Facts) -> Examined:
     if not cases and told.moving and claim.cases(told.with_moving()):
         missing += f"; left out, since they still move with more steps: {', '.join(told.left_out)}"
     found = judge(cases, claim.quantifier, missing=missing)
-    survives = {ruler: _at_equal(claim, told, ruler) for ruler in ("n", "k")}
-    return Examined(found, survives["n"], survives["k"])
+    readings = {
+        each.name: judge(each.cases(told), claim.quantifier, missing=missing) for each in claim.readings
+    }
+    if readings:
+        readings = {claim.reading: found} | readings
+        first = next((each for each in readings.values() if each.verdict != UNJUDGED), found)
+        found = replace(first, verdict=agreed([each.verdict for each in readings.values()]))
+    return Examined(found, readings, *(_at_equal(claim, told, ruler, found.verdict) for ruler in ("n", "k")))
 
 
-def _at_equal(claim: Claim, told: Facts, ruler: str) -> str:
-    """The verdict at equal size where the comparison changes it, else why there is none."""
+def _at_equal(claim: Claim, told: Facts, ruler: str, verdict: str) -> str:
+    """The verdict at equal n (or k) where the comparison changes it, else what that does to the claim."""
     if ruler not in claim.across:
         return NOT_NEEDED
-    found = judge(claim.cases(told.at_equal()), claim.quantifier, missing="")
-    if not found.supports + found.against + found.undecided:
-        return "cannot be computed: no values at equal size"
-    counts = f"{found.supports} for, {found.against} against, {found.undecided} undecided"
-    return f"{found.verdict} ({counts}; effect {found.effect:+.3g})"
+    cases = claim.cases(told.at_equal(ruler))
+    if len(cases) > len(claim.cases(told.unruled(ruler))):
+        found = judge(cases, claim.quantifier, missing="")
+        counts = f"{found.supports} for, {found.against} against, {found.undecided} undecided"
+        return f"{found.verdict} ({counts}; effect {found.effect:+.3g})"
+    change = claim.across[ruler]
+    if change == OPPOSES and verdict == HOLDS:
+        return f"holds all the more: the change of {ruler} {change}"
+    if change == FAVORS and verdict == FAILS:
+        return f"fails all the more: the change of {ruler} {change}"
+    return f"cannot be computed: no values at equal {ruler}; its change {change}"
 
 
 def ledger(
@@ -60,7 +76,8 @@ def ledger(
 
 def entry(claim: Claim, published: Facts, ours: Facts) -> dict[str, Any]:
     """One claim as plain JSON values."""
-    told = {name: getattr(claim, name) for name in ("id", "place", "statement", "how", "unit", "needs")}
+    fields = ("id", "place", "statement", "how", "unit", "needs", "question")
+    told = {name: getattr(claim, name) for name in fields}
     told |= {"tables": list(claim.tables), "quantifier": claim.quantifier.value}
     told["published"] = _plain(examine(claim, published.within(claim.tables)))
     other = _without_place(published.within(claim.elsewhere)) if claim.elsewhere else None
@@ -75,9 +92,14 @@ def _without_place(told: Facts) -> Facts:
 
 
 def _plain(examined: Examined) -> dict[str, Any]:
-    found = examined.judgment
+    readings = [{"reading": name, **_numbers(found)} for name, found in examined.readings.items()]
+    equal = {"equal_n": examined.equal_n, "equal_k": examined.equal_k}
+    return {**_numbers(examined.judgment), "readings": readings, **equal}
+
+
+def _numbers(found: Judgment) -> dict[str, Any]:
     numbers = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(found).items()
     }
-    return {**numbers, "sign": found.sign or None, "equal_n": examined.equal_n, "equal_k": examined.equal_k}
+    return {**numbers, "sign": found.sign or None}

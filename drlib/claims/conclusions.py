@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
 
 from drlib.claims.comparing import (
     CLOSER,
@@ -53,15 +56,23 @@ WEAK, STRONG = 0.5, 0.7
 """Our reading of words: a relation is weak below 0.5 and strong from 0.7 in absolute value."""
 
 MODERATE = 0.5
-"""Our reading: a drop is moderate below half of the value."""
+"""Our reading: a drop is moderate below half of the mean of both values."""
+
+SAME_ORDER = 0.1
+"""Our reading: one of two metrics can be left out if they differ about no more than a tenth of the pairs."""
 
 ONE_PERCENT = 0.01
 
 # --- section 5.1 and 3.1: which attack is closer --------------------------------------------------------
 
 
-def plgmi_ahead(facts: Facts) -> list[Case]:
-    return ahead(facts, ["PLGMI"], [*PIXELS, "Inv-Alignment"], ALL_METRICS, effect=relative)
+def plgmi_ahead(facts: Facts, metrics: Sequence[str] = ALL_METRICS) -> list[Case]:
+    one_source = [name for name in STATIC if name not in GANS]
+    return ahead(facts, ["PLGMI"], one_source, metrics, effect=relative)
+
+
+def plgmi_ahead_by_frechet(facts: Facts) -> list[Case]:
+    return plgmi_ahead(facts, [FRECHET])
 
 
 def never_exact(facts: Facts) -> list[Case]:
@@ -89,11 +100,17 @@ def updates_leak_ahead(facts: Facts) -> list[Case]:
     return ahead(facts, ["Updates-Leak"], ["Deep-Leakage"], [FRECHET], sizes=largest_size)
 
 
+def _several_data_sets(facts: Facts) -> bool:
+    """Claims about data sets other than the first are judged only where there are several."""
+    return len({one.dataset for one in attacked(facts, metric=FRECHET)}) > 1
+
+
+def updates_pattern(facts: Facts) -> list[Case]:
+    return updates_leak_ahead(facts) if _several_data_sets(facts) else []
+
+
 def both_patterns(facts: Facts) -> list[Case]:
-    """On data sets other than the first: judged only where there are several."""
-    if len({one.dataset for one in attacked(facts, metric=FRECHET)}) < 2:
-        return []
-    return gans_ahead(facts) + updates_leak_ahead(facts)
+    return updates_pattern(facts) + gans_ahead(facts) if _several_data_sets(facts) else []
 
 
 _SIMPLE_FIRST = ("MNIST", "CIFAR10", "CelebA")
@@ -115,6 +132,21 @@ def deep_inversion_by_complexity(facts: Facts) -> list[Case]:
     for series in _by_data_set(facts, "DeepInversion"):
         for simple, complex_ in itertools.pairwise(series):
             cases += versus(simple, complex_, sizes=largest_size)
+    return cases
+
+
+def gans_below_median(facts: Facts) -> list[Case]:
+    """Low is what lies below the median attack."""
+    if not _several_data_sets(facts):
+        return []
+    cases = []
+    for table in same_targets(at_largest(rows(facts, (FRECHET,)))):
+        static = {row["attack"]: row[FRECHET] for row in table if row["attack"] in STATIC}
+        for attack in GANS:
+            if attack in static and len(static) > 2:
+                below = median(static.values()) - static[attack]
+                where = f"{table[0]['of'][0]}, {attack}"
+                cases.append(Case(where, below, threshold(below, below > 0), where))
     return cases
 
 
@@ -158,58 +190,119 @@ def levels_agree(facts: Facts) -> list[Case]:
     return cases
 
 
-def frechet_against_ssim(facts: Facts) -> list[Case]:
-    table = rows(facts, (FRECHET, "SSIM"))
+Row = dict[str, Any]
+Split = Callable[[list[Row]], dict[str, list[Row]]]
+
+
+def _together(table: list[Row]) -> dict[str, list[Row]]:
+    return {"": table}
+
+
+def _by_set(table: list[Row]) -> dict[str, list[Row]]:
+    names = sorted({row["dataset"] for row in table})
+    return {name: [row for row in table if row["dataset"] == name] for name in names}
+
+
+def _related(
+    facts: Facts, metrics: Sequence[str], split: Split, supports: Callable[[float], bool]
+) -> list[Case]:
+    """A case for each part of the rows and each metric: its coefficient with FID, judged by ``supports``.
+
+    A coefficient describes the rows that it is computed from, so its value decides; its interval says what
+    other attacks and models might give.
+    """
     cases = []
-    for dataset in sorted({row["dataset"] for row in table}):
-        part = [row for row in table if row["dataset"] == dataset]
-        value, low, high = coefficient(part, FRECHET, "SSIM")
-        cases.append(Case(dataset, value, threshold(value, value > 0), dataset, low, high))
+    for metric in metrics:
+        for name, part in split(rows(facts, (FRECHET, metric))).items():
+            value, low, high = coefficient(part, FRECHET, metric)
+            where = ", ".join(word for word in (name, f"{FRECHET} and {metric}") if word)
+            if not math.isnan(value):
+                cases.append(Case(where, value, threshold(value, supports(value)), where, low, high))
     return cases
+
+
+def _positive(value: float) -> bool:
+    return value > 0
+
+
+def _weak(value: float) -> bool:
+    return abs(value) < WEAK
+
+
+def frechet_against_ssim(facts: Facts) -> list[Case]:
+    return _related(facts, SAMPLE[:1], _by_set, _positive)
+
+
+def frechet_against_ssim_together(facts: Facts) -> list[Case]:
+    return _related(facts, SAMPLE[:1], _together, _positive)
+
+
+def frechet_against_others(facts: Facts) -> list[Case]:
+    return _related(facts, SAMPLE[1:], _by_set, _positive)
+
+
+def frechet_against_others_together(facts: Facts) -> list[Case]:
+    return _related(facts, SAMPLE[1:], _together, _positive)
 
 
 def weak_relation(facts: Facts) -> list[Case]:
-    cases = []
-    for metric in SAMPLE:
-        value, low, high = coefficient(rows(facts, (FRECHET, metric)), FRECHET, metric)
-        if not math.isnan(value):
-            weak = threshold(value, abs(value) < WEAK)
-            cases.append(Case(f"{FRECHET} and {metric}", value, weak, metric, low, high))
-    return cases
+    return _related(facts, SAMPLE, _together, _weak)
 
 
-def _rises_among_gans(facts: Facts, pairs: list[tuple[str, str]]) -> list[Case]:
+def weak_relation_by_set(facts: Facts) -> list[Case]:
+    return _related(facts, SAMPLE, _by_set, _weak)
+
+
+def _rises_among_gans(facts: Facts, pairs: Sequence[tuple[str, str]], split: Split) -> list[Case]:
     cases = []
     for a, b in pairs:
-        table = rows(facts, (a, b))
-        among = [row for row in table if row["attack"] in GANS]
-        if len({row["attack"] for row in among}) < 2:
-            continue
-        everyone, *_ = coefficient(table, a, b, resamples=0)
-        gans, *_ = coefficient(among, a, b, resamples=0)
-        rise = gans - everyone
-        if not math.isnan(rise):
-            told = f"{a} and {b}: {everyone:+.3f} to {gans:+.3f}"
-            cases.append(Case(told, rise, threshold(rise, rise > 0), b))
+        for name, table in split(rows(facts, (a, b))).items():
+            among = [row for row in table if row["attack"] in GANS]
+            if len({row["attack"] for row in among}) < 2:
+                continue
+            everyone, *_ = coefficient(table, a, b, resamples=0)
+            gans, *_ = coefficient(among, a, b, resamples=0)
+            rise = gans - everyone
+            if not math.isnan(rise):
+                told = f"{f'{name}, ' if name else ''}{a} and {b}: {everyone:+.3f} to {gans:+.3f}"
+                cases.append(Case(told, rise, threshold(rise, rise > 0), name or b))
     return cases
+
+
+_LEVELS = [(FRECHET, metric) for metric in SAMPLE]
+_COVERED = [(COVERAGES[0], other) for other in COVERAGES[1:]]
 
 
 def frechet_rises_among_gans(facts: Facts) -> list[Case]:
-    return _rises_among_gans(facts, [(FRECHET, metric) for metric in SAMPLE])
+    return _rises_among_gans(facts, _LEVELS, _by_set)
+
+
+def frechet_rises_among_gans_together(facts: Facts) -> list[Case]:
+    return _rises_among_gans(facts, _LEVELS, _together)
 
 
 def coverage_rises_among_gans(facts: Facts) -> list[Case]:
-    return _rises_among_gans(facts, [(COVERAGES[0], other) for other in COVERAGES[1:]])
+    return _rises_among_gans(facts, _COVERED, _by_set)
+
+
+def coverage_rises_among_gans_together(facts: Facts) -> list[Case]:
+    return _rises_among_gans(facts, _COVERED, _together)
+
+
+def _opposite(a: Row, b: Row, metric: str) -> bool:
+    """True if FID and another metric put two attacks in opposite order."""
+    by = [direction(name) * (a[name] - b[name]) for name in (FRECHET, metric)]
+    return by[0] * by[1] < 0
 
 
 def gans_still_disagree(facts: Facts) -> list[Case]:
     cases = []
-    for table in same_targets([row for row in rows(facts, (FRECHET, "SSIM")) if row["attack"] in GANS]):
-        for a, b in itertools.combinations(table, 2):
-            both = [direction(name) * (a[name] - b[name]) for name in (FRECHET, "SSIM")]
-            opposite = both[0] * both[1] < 0
-            where = f"{a['group']} and {b['attack']} at {a['size']:,}"
-            cases.append(Case(where, float(opposite), SUPPORTS if opposite else AGAINST, str(a["of"])))
+    for metric in SAMPLE:
+        of_gans = [row for row in rows(facts, (FRECHET, metric)) if row["attack"] in GANS]
+        pairs = [pair for table in same_targets(of_gans) for pair in itertools.combinations(table, 2)]
+        if pairs:
+            share = sum(_opposite(a, b, metric) for a, b in pairs) / len(pairs)
+            cases.append(Case(f"{FRECHET} and {metric}", share, threshold(share, share > SAME_ORDER), metric))
     return cases
 
 
@@ -241,7 +334,7 @@ def bias_rec_coverages_differ(facts: Facts) -> list[Case]:
 
 
 def coverage_falls(facts: Facts) -> list[Case]:
-    return ends(attacked(facts, metric=COVERAGES), FARTHER)
+    return ends(attacked(facts, metric=COVERAGES, attack=STATIC), FARTHER)
 
 
 def closest_does_not_cover_most(facts: Facts) -> list[Case]:
@@ -312,6 +405,8 @@ def judge_against_metrics(facts: Facts) -> list[Case]:
 def best_at_smallest(facts: Facts) -> list[Case]:
     cases = []
     for one in judged(facts):
+        if len(one.points) < 2:
+            continue
         smallest = min(one.points)
         best = max((size for size in one.points if size != smallest), key=lambda size: one.points[size].value)
         found = compare(one.points[smallest], one.points[best])
@@ -398,6 +493,26 @@ def far_apart(facts: Facts) -> list[Case]:
     return ahead(facts, GANS, ["MI-Face"], ALL_METRICS, effect=relative)
 
 
+def metrics_miss_the_judge(facts: Facts) -> list[Case]:
+    cases = []
+    for seen in judged(facts, metric=MEASURES[0], variant="", attack=GANS):
+        for one in attacked(
+            facts, attack=seen.attack, metric=ALL_METRICS, dataset=seen.dataset, model=seen.model
+        ):
+            value, *_ = coefficient(_over_sizes(one, seen), one.metric, seen.metric, "kendall", resamples=0)
+            if not math.isnan(value):
+                cases.append(Case(one.where, value, threshold(value, value < WEAK), one.attack))
+    return cases
+
+
+def _over_sizes(a: Series, b: Series) -> list[Row]:
+    """Rows of two series, one for each size that they share."""
+    return [
+        {"group": str(size), a.metric: a.points[size].value, b.metric: b.points[size].value}
+        for size in sorted(set(a.points) & set(b.points))
+    ]
+
+
 # --- section 7: what the adversary knows ----------------------------------------------------------------
 
 
@@ -470,8 +585,29 @@ def white_box_does_not_help(facts: Facts) -> list[Case]:
     return _white_box(facts, STATIC, FARTHER)
 
 
-def deep_inversion_ahead(facts: Facts) -> list[Case]:
-    return ahead(facts, ["DeepInversion"], ["DeepDream"], ALL_METRICS, effect=relative)
+def gap_widens(facts: Facts) -> list[Case]:
+    """What white-box access adds on each data set, compared from the simpler to the more complex one."""
+    gains: dict[tuple[str, str], dict[str, float]] = {}
+    for stolen in facts.select(variant="black box", metric=FRECHET, dataset=_SIMPLE_FIRST):
+        same = {"attack": stolen.attack, "dataset": stolen.dataset, "model": stolen.model}
+        for own in attacked(facts, metric=FRECHET, **same):
+            for case in versus(own, stolen, sizes=largest_size, effect=relative):
+                gains.setdefault((stolen.model, stolen.attack), {})[stolen.dataset] = case.effect
+    cases = []
+    for (model, attack), by in gains.items():
+        for simple, complex_ in itertools.pairwise(name for name in _SIMPLE_FIRST if name in by):
+            more = by[complex_] - by[simple]
+            where = f"{model}, {attack}, {complex_} against {simple}"
+            cases.append(Case(where, more, threshold(more, more > 0), attack))
+    return cases
+
+
+def deep_inversion_ahead(facts: Facts, metrics: Sequence[str] = ALL_METRICS) -> list[Case]:
+    return ahead(facts, ["DeepInversion"], ["DeepDream"], metrics, effect=relative)
+
+
+def deep_inversion_ahead_by_frechet(facts: Facts) -> list[Case]:
+    return deep_inversion_ahead(facts, [FRECHET])
 
 
 def fixed_batch_norm(facts: Facts) -> list[Case]:
@@ -483,25 +619,21 @@ def fixed_batch_norm(facts: Facts) -> list[Case]:
 # --- section 8: discussion ------------------------------------------------------------------------------
 
 
-def memorization_and_judge(facts: Facts) -> list[Case]:
+def memorization_and_judge(facts: Facts, how: str = "pearson") -> list[Case]:
     cases = []
     for seen in judged(facts):
         for memory in attacked(facts, metric=MEMORIZATION, dataset=seen.dataset, model=seen.model):
-            shared = sorted(set(seen.points) & set(memory.points))
-            table = [
-                {
-                    "group": str(size),
-                    MEMORIZATION: memory.points[size].value,
-                    seen.metric: seen.points[size].value,
-                }
-                for size in shared
-            ]
+            table = _over_sizes(memory, seen)
             if len(table) > 2:
-                value, low, high = coefficient(table, MEMORIZATION, seen.metric)
+                value, low, high = coefficient(table, MEMORIZATION, seen.metric, how)
                 cases.append(
                     Case(seen.where, value, threshold(value, value >= STRONG), _experiment(seen), low, high)
                 )
     return cases
+
+
+def memorization_and_judge_by_rank(facts: Facts) -> list[Case]:
+    return memorization_and_judge(facts, "spearman")
 
 
 def text_falls(facts: Facts) -> list[Case]:
@@ -531,6 +663,10 @@ def pruning_is_cheap(facts: Facts) -> list[Case]:
         Case(case.where, -case.effect, threshold(case.effect, -case.effect < ONE_PERCENT), case.group)
         for case in found
     ]
+
+
+def dp_costs_more(facts: Facts) -> list[Case]:
+    return changed(facts, {"defense": "DP"}, {"defense": "Prune"}, CLOSER, metric=ACCURACY)
 
 
 def fine_tuned(facts: Facts) -> list[Case]:

@@ -29,6 +29,9 @@ MEMORIZATION = "memorization"
 ACCURACY = "test accuracy"
 LOWER_IS_CLOSER = (FRECHET, "MSE")
 
+RULED = {"n": (FRECHET,), "k": (*SAMPLE, *COVERAGES, *MEASURES, MEMORIZATION)}
+"""Metrics that change with the number of images, and with the number of candidates per class."""
+
 _VARIANTS = {
     "updated": {"variant": ""},
     "fixed": {"variant": "fixed"},
@@ -118,14 +121,18 @@ class Facts:
         """With the attacks that still move: only to say that they are what is missing."""
         return replace(self, series=(*self.series, *self.moving), moving=())
 
-    def at_equal(self) -> Facts:
-        """The same at equal size, for the series that have it at two sizes or more."""
-        kept = []
+    def at_equal(self, ruler: str) -> Facts:
+        """The same at equal ``n`` or equal ``k``, of the metrics in `RULED` those that have it."""
+        kept = list(self.unruled(ruler).series)
         for one in self.series:
             points = {size: point.equal for size, point in one.points.items() if point.equal is not None}
-            if len(points) > 1:
+            if one.metric in RULED[ruler] and len(points) > 1:
                 kept.append(replace(one, points=points))
         return replace(self, series=tuple(kept))
+
+    def unruled(self, ruler: str) -> Facts:
+        """Only what does not depend on ``n`` (or ``k``)."""
+        return replace(self, series=tuple(one for one in self.series if one.metric not in RULED[ruler]))
 
 
 def published_facts() -> Facts:
@@ -261,7 +268,9 @@ def _rounding(text: Any) -> float:
 def _point(row: dict[str, Any], name: str) -> Point:
     """The value with its interval, or with what rounding hides; at equal size the interval is as wide."""
     value = _number(row, name)
-    if math.isinf(value):  # the PSNR of copies
+    if math.isinf(value):
+        if row.get("metric") != "PSNR":  # of copies
+            raise UserError(f"column {name} must be finite numbers (but for PSNR), got {row[name]!r}")
         return Point(value, value, value)
     below = above = _rounding(row[name])
     if not _missing(row.get("value_low")) and not _missing(row.get("value_high")):
@@ -276,6 +285,8 @@ def _point(row: dict[str, Any], name: str) -> Point:
 def _covered(row: dict[str, Any]) -> Point:
     """A coverage in percent; ``equal`` is where it lies between its floor (0) and its chance level (1)."""
     percent, half = _number(row, "coverage_percent"), _rounding(row["coverage_percent"])
+    if not 0 <= percent <= 100:
+        raise UserError(f"column coverage_percent must lie in [0, 100], got {row['coverage_percent']!r}")
     alone = Point(percent, percent - half, percent + half)
     if _missing(row.get("coverage_floor")) or _missing(row.get("coverage_chance")):
         try:

@@ -1,7 +1,8 @@
 """From cases to a verdict: the one rule by which every claim of the ledger is judged.
 
 A claim is about many single comparisons (cases). Each supports it, speaks against it, or is undecided, when
-the difference is smaller than what rounding or an interval leaves open. The verdict is counted, never typed.
+the difference is smaller than what rounding or an interval in the table leaves open. The verdict is counted,
+never typed. A coefficient that is computed from rows is judged by its value: it describes these rows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ MOST = 0.75
 
 GROUPS = 5
 """An interval needs so many groups of cases that belong together."""
+
+FEW = 5
+"""That there is *no* case of something takes so many cases."""
 
 
 class Quantifier(StrEnum):
@@ -95,20 +99,24 @@ def judge(cases: Sequence[Case], quantifier: Quantifier, *, missing: str) -> Jud
     """The verdict on cases.
 
     Every: holds if all decided cases support it, in part if at least half, else not. Most: holds from a share
-    of ``MOST``, in part from a half. Some: holds if one supports it. Where fewer than half of the cases are
-    decided (and none supports a claim about some), it cannot be judged; ``missing`` says what there would
-    have to be if there are no cases.
+    of ``MOST``, in part from a half. Some: holds if one supports it, and the effect is theirs alone.
+    Where fewer than half of the cases are decided (and none supports a claim about some, or there are fewer
+    than ``FEW`` for one), it cannot be judged; ``missing`` says what there would have to be without cases.
     """
     counts = {word: sum(case.outcome == word for case in cases) for word in (SUPPORTS, AGAINST, UNDECIDED)}
     decided = counts[SUPPORTS] + counts[AGAINST]
-    effect, low, high, why = _effect(cases)
+    shown = quantifier is Quantifier.SOME and counts[SUPPORTS] > 0
+    effect, low, high, why = _effect([case for case in cases if not shown or case.outcome == SUPPORTS])
     numbers: dict[str, Any] = {"effect": effect, "low": low, "high": high, **counts}
     if not cases:
         return Judgment(UNJUDGED, **numbers, reason=f"needs {missing}")
-    shown = quantifier is Quantifier.SOME and counts[SUPPORTS] > 0
     if 2 * decided < len(cases) and not shown:
         told = f"{counts[UNDECIDED]} of {len(cases)} comparisons are within rounding or intervals"
         return Judgment(UNJUDGED, **numbers, reason=told)
+    if quantifier is Quantifier.SOME and not shown and decided < FEW:
+        return Judgment(
+            UNJUDGED, **numbers, reason=f"{decided} comparisons are too few to say that none does"
+        )
     return Judgment(_verdict(counts[SUPPORTS] / decided, quantifier), **numbers, reason=why)
 
 
@@ -132,7 +140,7 @@ def _effect(cases: Sequence[Case]) -> tuple[float, float, float, str]:
     if len(groups) < GROUPS:
         if all(math.isfinite(case.low) and math.isfinite(case.high) for case in known):
             low, high = min(case.low for case in known), max(case.high for case in known)
-            return mean, low, high, "the interval spans those of the single comparisons"
+            return mean, low, high, "the range spans the intervals of the single comparisons"
         why = f"an interval needs {GROUPS} independent groups, there are {len(groups)}"
         return mean, math.nan, math.nan, why
     sums = np.array([sum(case.effect for case in known if case.group == name) for name in groups])
@@ -141,3 +149,9 @@ def _effect(cases: Sequence[Case]) -> tuple[float, float, float, str]:
     means = sums[drawn].sum(1) / sizes[drawn].sum(1)
     low, high = np.quantile(means, [0.025, 0.975])
     return mean, float(low), float(high), ""
+
+
+def agreed(verdicts: Sequence[str]) -> str:
+    """The verdict on a sentence that can be read in several ways: in part where its readings differ."""
+    told = {verdict for verdict in verdicts if verdict != UNJUDGED}
+    return IN_PART if len(told) > 1 else told.pop() if told else UNJUDGED
