@@ -260,6 +260,20 @@ FAULTS = (
         "tests/test_claims.py",
     ),
     Fault(
+        "where readings differ, the first is taken",
+        "drlib/claims/judging.py",
+        "return IN_PART if len(told) > 1 else told.pop() if told else UNJUDGED",
+        "return verdicts[0]",
+        "tests/test_claims.py",
+    ),
+    Fault(
+        "equal n and equal k are one correction",
+        "drlib/claims/facts.py",
+        'RULED = {"n": (FRECHET,), "k": (*SAMPLE,',
+        'RULED = {"n": (FRECHET, *SAMPLE), "k": (FRECHET, *SAMPLE,',
+        "tests/test_claims.py",
+    ),
+    Fault(
         "correlations judged without their sign",
         "drlib/claims/comparing.py",
         "return agreement(found.value, a, b), low, high",
