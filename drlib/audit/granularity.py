@@ -83,7 +83,7 @@ def memorization_in_hundredths(table: Table) -> list[Finding]:
     for rows in by_dataset.values():
         for size in sorted({row.target_size for row in rows}):
             line = [row for row in rows if row.target_size >= size]
-            chance = math.prod(_chance_of_zero(row.samples * row.seeds) for row in line)
+            chance = math.prod(chance_of_zero(row.samples * row.seeds) for row in line)
             if all(row.value.text.endswith("0") for row in line) and chance * tried < _CHANCE:
                 found.append(_hundredths(line))
                 break
@@ -95,9 +95,9 @@ _CHANCE_OF_ZERO = 0.13
 """Of a count from 1 to 999 of 1,000: the largest chance that it is a multiple of ten (Poisson, mean 10)."""
 
 
-def _chance_of_zero(samples: int) -> float:
-    """At most; of the steps of N samples, one in N / gcd(N, 100) is a whole hundredth."""
-    return max(_CHANCE_OF_ZERO, math.gcd(samples, 100) / samples)
+def chance_of_zero(samples: int) -> float:
+    """At most: gcd(N, 100) of the N steps are whole hundredths, and small counts scatter little."""
+    return max(_CHANCE_OF_ZERO, 1.1 * math.gcd(samples, 100) / samples)
 
 
 def _hundredths(line: list[Row]) -> Finding:

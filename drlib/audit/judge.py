@@ -31,7 +31,7 @@ Candidate = dict[str, Row]
 
 
 def counts(table: Table) -> list[Finding]:
-    """Counts that are no whole numbers or exceed their total, rates in no known unit, sums beside the total."""
+    """Counts that are no whole numbers or exceed their total, rates in no known unit, sums off the total."""
     found: list[Finding] = []
     for candidates in _contests(table.cells):
         questions, whole = _questions(candidates), _whole_rate(candidates)
