@@ -362,7 +362,7 @@ def audit(
         _say(f"note: {name} is left out: it {reason}")
     if format == "json":
         found = [finding.as_json() for finding in audited.findings]
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
         return
     rows = [
         (

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import time
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 from typer.testing import CliRunner
 
 from drlib import audit, cli, published
-from drlib.audit import jumps
+from drlib.audit import granularity, jumps
 from drlib.audit.judge import answers
+from drlib.audit.table import TEXT_METRICS, how_many_seeds
 from drlib.errors import UserError
 
 SIZES = {"CelebA": (1000, 2000, 5000, 10000, 15000, 20000), "CIFAR10": (100, 500, 1000, 5000, 10000, 20000)}
@@ -98,6 +101,14 @@ def clean(seed: int) -> pd.DataFrame:
 def test_a_thousand_honest_tables_raise_no_question():
     questions = [(seed, item) for seed in range(1000) for item in audit.run(clean(seed)).findings]
     assert questions == []
+
+
+def test_honest_tables_of_others_raise_no_question():
+    """Where nothing says that a table is the paper's, its classes, samples and questions are not assumed."""
+    for seed in range(100):
+        frame = clean(seed).drop(columns="paper_table").assign(dataset="own")
+        assert audit.run(frame).findings == []
+        assert audit.run(frame.assign(queries="5", target_size=frame.target_size)).findings == []
 
 
 # --- planted faults ------------------------------------------------------------------------------------
@@ -281,6 +292,7 @@ def test_the_binomial_tail():
     assert jumps.binomial_tail(1, 3, 0.5) == pytest.approx(0.5)
     assert jumps.binomial_tail(0, 10, 0.1) == pytest.approx(0.9**10)
     assert jumps.binomial_tail(5, 5, 0.3) == pytest.approx(1)
+    assert jumps.binomial_tail(10**9, 5 * 10**9, 0.2) == pytest.approx(0.5, abs=1e-3)
 
 
 # --- a judge's votes -----------------------------------------------------------------------------------
@@ -295,22 +307,32 @@ def compositions(total: int, parts: int):
             yield (first, *rest)
 
 
+@pytest.mark.parametrize("queries", [1, 3, 4, 5])
 @pytest.mark.parametrize("candidates", [2, 3, 6])
-def test_the_bounds_on_answers_are_those_of_all_possible_votes(candidates):
+def test_the_bounds_on_answers_are_those_of_all_possible_votes(candidates, queries):
     """For one target: what the first candidate can get, by how the vote ends; 1,000 targets only add up."""
     ends: dict[str, set[int]] = {"all": set(), "narrow": set(), "other narrow": set(), "other all": set()}
-    for votes in compositions(5, candidates):
+    for votes in compositions(queries, candidates):
         top = max(votes)
         if votes[0] == top:
-            ends["all" if top == 5 else "narrow"].add(votes[0])
+            ends["all" if top == queries else "narrow"].add(votes[0])
         if max(votes[1:]) == top:  # a tie may go either way
-            ends["other all" if top == 5 else "other narrow"].add(votes[0])
-    for major, unanimous, others in ((300, 120, 50), (0, 0, 0), (1000, 1000, 0), (10, 3, 990)):
+            ends["other all" if top == queries else "other narrow"].add(votes[0])
+    for major, unanimous, others in (
+        (300, 120, 50),
+        (0, 0, 0),
+        (1000, 1000, 0),
+        (10, 3, 990),
+        (300, 300, 700),
+    ):
+        if queries == 1 and (major != unanimous or major + others < 1000):
+            continue  # the only answer is unanimous
         counts = {"all": unanimous, "narrow": major - unanimous, "other all": others}
         counts["other narrow"] = 1000 - major - others
-        low = sum(min(ends[end]) * count for end, count in counts.items())
-        high = sum(max(ends[end]) * count for end, count in counts.items())
-        assert answers(major, unanimous, others, candidates) == (low, high)
+        low = sum(min(ends[end]) * count for end, count in counts.items() if count)
+        high = sum(max(ends[end]) * count for end, count in counts.items() if count)
+        found = answers(major, unanimous, others, candidates, questions=1000, queries=queries)
+        assert found == (low, high)
 
 
 @pytest.mark.parametrize(
@@ -329,6 +351,299 @@ def test_wins_must_add_up():
     before = int(value_of(frame, "value", metric="# of Major", target_size=5000))
     wrong = planted(frame, {"value": f"{before + 1}"}, metric="# of Major", target_size=5000)
     assert [item.rule for item in audit.run(wrong).findings] == ["sum"]
+
+
+# --- own tables ----------------------------------------------------------------------------------------
+
+
+def own(rows: list[dict], **more: str) -> pd.DataFrame:
+    """A table that is not the paper's: what the paper fixes (classes, questions, images) does not hold."""
+    return pd.DataFrame(
+        [{k: v for k, v in each.items() if k != "paper_table"} | more for each in rows]
+    ).astype(str)
+
+
+def rules(frame: pd.DataFrame) -> list[str]:
+    return [item.rule for item in audit.run(frame).findings]
+
+
+def shares(questions: int, *, unit: int = 1, digits: int = 4, queries: int = 5) -> pd.DataFrame:
+    """Votes on three candidates, all unanimous."""
+    wins = {1000: questions - 2 * (questions // 4), 2000: questions // 4, 5000: questions // 4}
+    rows = []
+    for size, won in wins.items():
+        rate = f"{unit * won / questions:.{digits}f}"
+        for metric, value in (("# of Major", won), ("# of All", won), ("Pred Rate", rate)):
+            rows.append({"target_size": size, "metric": metric, "value": value, "queries": queries})
+    return pd.DataFrame(rows).astype(str)
+
+
+CLEAN = {
+    "500 questions": shares(500),
+    "500 questions, three answers": shares(500, queries=3),
+    "rates in percent": shares(800, unit=100, digits=1),
+    "CelebA with 500 identities": own(
+        [
+            row("CelebA", "KEDMI", "500", "SSIM", "0.1", "60.00"),
+            row("CelebA", "PLGMI", "5000", "SSIM", "0.1", "10.00"),
+        ]
+    ),
+    "Updates-Leak with 300 images": own([row("CelebA", "Updates-Leak", "1000", "SSIM", "0.1", "33.33")]),
+    "and the column": own([row("CelebA", "Updates-Leak", "1000", "SSIM", "0.1", "33.33")], n_targets="300"),
+    "three seeds": own([row("x", "own", "100", "SSIM", "0.1", "53.33")], seed="0-2"),
+    "memorization over 50 samples": own([row("x", "", "1000", "memorization", "0.313")], samples="48"),
+    "memorization by several models": own([row("x", "", "100", "memorization", "0.313")]),
+    "a grid over a learning rate": own(
+        [
+            row("x", "own", n, "FID", str(v)) | {"lr": lr}
+            for lr, v in (("0.1", 90.1), ("0.2", 97.3))
+            for n in (1, 2)
+        ]
+    ),
+    "BLEU out of 100": own(
+        [row("x", "own", n, "BLEU", v) for n, v in ((10, "3.20"), (20, "2.90"), (30, "0.87"))]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_clean_own_tables_raise_no_question(name):
+    assert rules(CLEAN[name]) == []
+
+
+def changed(frame: pd.DataFrame, **to: str) -> pd.DataFrame:
+    """The last rate of a table of votes, changed."""
+    return frame.assign(value=[*frame.value[:-1], to["value"]])
+
+
+WRONG = {
+    "500 questions, as stated": (shares(500).assign(questions="400"), {"sum", "count", "votes"}),
+    "one rate in percent": (changed(shares(500), value="25.0000"), {"range"}),
+    "a rate the counts do not give": (
+        changed(shares(500), value="0.2540").assign(questions="500"),
+        {"votes", "sum"},
+    ),
+    "classes in a column": (
+        own([row("CelebA", "KEDMI", "500", "SSIM", "0.1", "60.00")], classes="500"),
+        {"one per class"},
+    ),
+    "fewer than one per class": (
+        own([row("CelebA", "KEDMI", "5000", "SSIM", "0.1", "8.00")], classes="500"),
+        {"floor"},
+    ),
+    "300 update images": (
+        own([row("CelebA", "Updates-Leak", "1000", "SSIM", "0.1", "33.50")], n_targets="300"),
+        {"coverage"},
+    ),
+    "48 samples": (own([row("x", "", "1000", "memorization", "0.320")], samples="48"), {"memorization"}),
+    "three seeds": (own([row("x", "own", "100", "SSIM", "0.1", "53.36")], seed="0-2"), {"coverage"}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_own_tables_that_say_what_they_count(name):
+    frame, expected = WRONG[name]
+    assert set(rules(frame)) and set(rules(frame)) <= expected
+
+
+def test_a_rate_in_another_unit_is_one_question_with_the_likely_value():
+    (found,) = audit.run(changed(shares(500), value="25.0000")).findings
+    assert found.metric == "Pred Rate" and float(found.consistent[0]) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *((text, 1) for text in ("", "0", "-1", "a", "3-1", "2026-01-05")),
+        *((text, 2) for text in ("0,1", "0;1", "[0, 1]")),
+        *((text, 3) for text in ("0, 1, 2", "0 1 2", "0-2", "0 – 2", "0..2", "0-1,5")),
+    ],
+)
+def test_seeds_in_any_of_the_usual_forms(text, expected):
+    assert how_many_seeds(text) == expected
+
+
+# --- cells with several values -------------------------------------------------------------------------
+
+
+def test_rows_that_contradict_each_other_are_asked_about_and_others_wait_for_the_answer():
+    frame = audit.published()
+    wrong = frame[(frame.paper_table == "20") & (frame.attack == "KEDMI") & (frame.metric == "FID")].iloc[[0]]
+    audited = audit.run(pd.concat([frame, wrong.assign(value="999.0")], ignore_index=True))
+    (found,) = [item for item in audited.findings if item.rule == "contradicting rows"]
+    assert (found.table, found.attack, found.metric, found.consistent) == (20, "KEDMI", "FID", ("999.0",))
+    assert "correlations of section 5.1" in audited.skipped
+    assert not [item for item in audited.findings if item.check == "recomputation"]
+
+
+def test_no_check_takes_the_last_of_several_rows():
+    frame = clean(0)
+    where = (frame.attack == "KEDMI") & (frame.target_size == "5000")
+    for metric, value in (("MSE", "0.900"), ("PSNR", "0.100"), ("FID", "9999.0")):
+        extra = frame[where & (frame.metric == metric)].assign(value=value)
+        assert asked(pd.concat([frame, extra])) == [("identity", "contradicting rows", "KEDMI", 5000, metric)]
+        assert asked(pd.concat([extra, frame])) == [("identity", "contradicting rows", "KEDMI", 5000, metric)]
+
+
+def test_rows_printed_twice_with_one_value_are_one_row():
+    frame = planted(clean(0), {"value": "9999.0"}, attack="KEDMI", target_size=5000, metric="FID")
+    again = frame[frame.attack == "KEDMI"]
+    assert asked(pd.concat([frame, again])) == asked(frame) == [("jump", "isolated", "KEDMI", 5000, "FID")]
+
+
+def test_own_names_of_tables_are_tables_of_their_own():
+    one, other = (
+        [row("x", "own", "100", "FID", value) | {"paper_table": name}]
+        for name, value in (("A", "90.1"), ("B", "91.3"))
+    )
+    (found,) = audit.run(pd.DataFrame(one + other)).findings
+    assert (found.rule, found.table, found.also_in) == ("printed twice", None, "Table B")
+    assert "Table A prints 90.1, Table B prints 91.3" in found.question
+    assert asked(pd.DataFrame(one + one)) == []
+
+
+# --- lines and scales of text ---------------------------------------------------------------------------
+
+
+def test_a_lost_digit_of_a_similarity_is_found():
+    frame = audit.published()
+    where = (frame.paper_table == "9") & (frame.dataset == "SST2") & (frame.metric == "similarity")
+    assert set(frame[where].metric) <= set(TEXT_METRICS)
+    middle = frame[where].index[2]
+    frame.loc[middle, "value"] = f"{float(frame.value[middle]) / 10:.3f}"
+    assert ("jump", "isolated", "Vec2Text") in [item[:3] for item in asked(frame)]
+
+
+def test_every_metric_of_text_of_the_paper_is_known():
+    assert set(published.load("text_attacks").metric) == set(TEXT_METRICS)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "expected"),
+    [
+        ("similarity", ("0.663", "1.900"), 1),
+        ("Sim.", ("0.663", "-1.200"), 1),
+        ("BLEU", ("0.169", "0.172", "1.520"), 1),
+        ("BLEU", ("16.90", "17.20", "0.83"), 0),
+        ("rouge-l", ("16.90", "101.20", "15.20"), 1),
+        ("ROUGE-L", ("0.169", "-0.172", "0.152"), 1),
+    ],
+)
+def test_ranges_of_text_metrics_by_the_scale_of_the_line(metric, values, expected):
+    frame = own([row("x", "own", 10 * (i + 1), metric, value) for i, value in enumerate(values)])
+    assert rules(frame).count("range") == expected
+
+
+# --- sizes of one attack ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attack", ["KEDMI", "PLGMI", "MI-Face", "DeepInversion"])
+def test_a_column_pasted_twice_is_found(attack):
+    frame = audit.published()
+    line = (frame.paper_table == "2") & (frame.attack == attack) & (frame.metric != "memorization")
+    for metric in ("FID", "SSIM", "PSNR", "MSE"):
+        at = {
+            n: frame.index[line & (frame.metric == metric) & (frame.target_size == n)]
+            for n in ("10000", "15000")
+        }
+        frame.loc[at["15000"], "value"] = frame.value[at["10000"]].to_numpy()
+    found = [item for item in audit.run(frame).findings if item.rule == "repeated sizes"]
+    assert [(item.attack, item.target_size, item.also_in) for item in found] == [
+        (attack, 10000, "15,000 images")
+    ]
+
+
+def test_an_attack_that_hardly_changes_may_repeat_a_size():
+    flat = [(100, "7.10"), (200, "7.10"), (300, "7.11"), (400, "7.10"), (500, "7.11")]
+    rows = [row("x", "own", n, metric, v) for n, v in flat for metric in ("FID", "PSNR", "SSIM", "MSE")]
+    assert "repeated sizes" not in rules(own(rows).replace({"value": {"7.11": "7.12"}}))
+
+
+# --- the last digits of memorization ---------------------------------------------------------------------
+
+
+def test_scores_that_end_in_zero_are_asked_about_if_chance_does_not_explain_them(found):
+    # Tables 19, 20, 21 at 5,000, 10,000 and 20,000: nine scores, all with two digits. Table 15 does so at all
+    # six sizes, but 100 images make only hundredths, and the other five scores do not pass the bound.
+    (item,) = [item for item in found if item.rule == "hundredths"]
+    assert (item.table, item.dataset, item.target_size, item.printed) == (19, "CIFAR10", 5000, "0.140")
+    assert "All 9 scores" in item.question and "Table 21" in item.question
+    frame = audit.published()
+    one = (frame.paper_table == "20") & (frame.metric == "memorization") & (frame.target_size == "10000")
+    frame.loc[one, "value"] = "0.093"
+    assert not [item for item in audit.run(frame).findings if item.rule == "hundredths"]
+
+
+def test_the_chance_of_a_last_zero_is_not_understated():
+    for samples in (200, 300, 500, 700, 999, 1000):
+        counts = np.arange(1, samples)
+        hundredths = np.array([f"{count / samples:.3f}".endswith("0") for count in counts])
+        for mean in (*range(1, 60), samples // 2):
+            chance = binom.pmf(counts, samples, mean / samples)[hundredths].sum()
+            assert chance <= granularity.chance_of_zero(samples)
+
+
+# --- numbers that no table holds -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "1e400", "high", "1e16"])
+@pytest.mark.parametrize(
+    ("column", "metric"),
+    [
+        *(
+            (name, "SSIM")
+            for name in ("target_size", "value", "coverage_percent", "coverage_floor", "value_low")
+        ),
+        *((name, "SSIM") for name in ("n_targets", "classes", "questions", "queries", "samples")),
+        *(
+            ("value", name)
+            for name in ("FID", "MSE", "memorization", "# of Major", "# of All", "Pred Rate", "BLEU")
+        ),
+    ],
+)
+def test_numbers_without_a_meaning_are_refused_in_one_line(tmp_path, column, metric, text):
+    path = tmp_path / "own.csv"
+    own([row("x", "own", "100", metric, "0.5", "50")]).assign(**{column: text}).to_csv(path, index=False)
+    error = drlib(f"audit {path}", 2).stderr
+    assert f"column '{column}', row 1: '{text}' is" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "refused"),
+    [("PSNR", "inf", False), ("PSNR", "-inf", True), ("PSNR", "nan", False), ("FID", "nan", False)],
+)
+def test_what_may_be_infinite_or_missing(metric, value, refused):
+    frame = own([row("x", "own", "100", metric, value), row("x", "own", "200", metric, "20.1")])
+    if refused:
+        with pytest.raises(UserError, match="not finite"):
+            audit.run(frame)
+    else:
+        assert rules(frame) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [("coverage_floor", "1.5"), ("classes", "0"), ("n_targets", "2.5")]
+)
+def test_counts_and_fractions_are_such(column, text):
+    with pytest.raises(UserError, match=f"column '{column}', row 1: '{text}' is no"):
+        audit.run(own([row("x", "own", "100", "SSIM", "0.1", "50")], **{column: text}))
+
+
+def test_large_sizes_take_no_time():
+    rows = [
+        row("x", "own", n, "SSIM", "0.1", c) for n, c in ((10**9, "50"), (2 * 10**9, "1"), (3 * 10**9, "50"))
+    ]
+    started = time.perf_counter()
+    assert rules(own(rows)) == ["isolated"]
+    assert time.perf_counter() - started < 2
+
+
+def test_the_largest_numbers_make_plain_json(tmp_path):
+    path = tmp_path / "own.csv"
+    rows = [row("x", "own", n, "FID", v) for n, v in ((1, "1e15"), (2, "1e-15"), (10**15, "1e15"))]
+    own(rows).to_csv(path, index=False)
+    out = drlib(f"audit {path} --format json").stdout
+    assert json.loads(out, parse_constant=lambda name: pytest.fail(name))
 
 
 # --- the published tables ------------------------------------------------------------------------------
@@ -377,6 +692,10 @@ def test_jensen_on_the_published_tables_by_another_path(found):
     assert of(found, "inequality", "Jensen") == expected
     # By hand: Table 14, MI-Face, 20,000: MSE 0.104, at most 0.1045, is 9.81 dB; PSNR 9.541 is printed.
     assert (14, "MI-Face", 20000, "PSNR", "9.541") in expected and len(expected) == 2
+    # Both roundings count: -10 log10 0.2995 is 5.23603, and 5.229 may be 5.2295.
+    assert [f.distance for f in found if f.rule == "Jensen" and f.table == 23] == [
+        pytest.approx(0.00653, abs=1e-5)
+    ]
 
 
 def test_cells_that_the_paper_prints_twice(found):
@@ -388,6 +707,8 @@ def test_cells_that_the_paper_prints_twice(found):
         (2, "Table 10", "107.883", "107.833"),
         (19, "section 7", "345.400", "357.91"),
     }
+    (asked,) = [f.question for f in found if f.also_in == "section 7"]
+    assert "names no data set (CIFAR10 is our reading)" in asked and "Table 2, Table 16 (for CelebA)" in asked
 
 
 def test_breaks_of_the_published_lines(found):
@@ -413,6 +734,10 @@ def test_coefficients_that_no_reading_gives(found):
     missing = {(f.attack, f.metric): f for f in found if f.check == "recomputation"}
     assert ("GAN attacks", "FID, SSIM") in missing and ("all attacks", "FID, SSIM") not in missing
     assert all(f.distance > 0.0005 and f.also_in for f in missing.values())
+    for f in missing.values():  # the paper prints absolute values
+        assert f.distance == pytest.approx(abs(float(f.printed) - float(f.consistent[0])), abs=0.0005)
+    assert "the three GANs" in missing["GAN attacks", "FID, MSE"].question
+    assert "-0.5105" in missing["GAN attacks", "FID, MSE"].question
 
 
 def test_nothing_is_asked_twice(found):
@@ -458,7 +783,7 @@ def test_an_own_table(table):
     assert drlib(f"audit {table} --format json").stdout.strip() == "[]"
     clean(0).drop(columns=["dataset", "coverage_percent"]).to_csv(table, index=False)
     assert (
-        "note: floor of coverage is left out: it needs the columns dataset, coverage"
+        "note: floor of coverage is left out: it needs the column coverage_percent\n"
         in drlib(f"audit {table}").stderr
     )
 

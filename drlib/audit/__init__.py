@@ -42,32 +42,53 @@ FAMILIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """A function from a table to findings, and the columns without which it says nothing."""
+    """A function from a table to findings, the columns that it needs, and why else it says nothing."""
 
     name: str
     find: Callable[[Table], list[Finding]]
     needs: tuple[str, ...]
+    lacks: Callable[[Table], str] = lambda table: ""
 
-    def missing(self, table: Table) -> list[str]:
-        return [name for name in self.needs if name not in table.columns]
+    def why_not(self, table: Table) -> str:
+        """A reason to leave the check out, or ""."""
+        missing = [name for name in self.needs if name not in table.columns]
+        if missing:
+            return f"needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        return self.lacks(table)
 
 
 CHECKS: dict[str, Check] = {
     check.name: check
     for check in (
         Check("granularity of coverage", granularity.coverage, ("attack", "coverage_percent")),
-        Check("granularity of memorization", granularity.memorization, ()),
+        Check("granularity of memorization", granularity.memorization, (), granularity.no_samples),
+        Check(
+            "last digits of memorization", granularity.memorization_in_hundredths, (), granularity.no_samples
+        ),
         Check("mean PSNR against mean MSE", inequality.jensen, ("attack",)),
         Check("ranges", inequality.ranges, ()),
-        Check("floor of coverage", inequality.floor, ("dataset", "attack", "coverage_percent")),
-        Check("votes of a judge", judge.votes, ()),
+        Check("floor of coverage", inequality.floor, ("attack", "coverage_percent"), inequality.no_floor),
+        Check("counts and sums of a judge", judge.counts, ()),
+        Check("votes of a judge", judge.rates, (), judge.no_queries),
         Check("PSNR and MSE share neighbors", identity.shared_neighbors, ("attack", "coverage_percent")),
-        Check("one target per class", identity.one_per_class, ("dataset", "attack", "coverage_percent")),
+        Check(
+            "one target per class",
+            identity.one_per_class,
+            ("attack", "coverage_percent"),
+            inequality.no_floor,
+        ),
         Check("one cell printed twice", identity.printed_twice, ("paper_table", "attack")),
+        Check("rows that contradict each other", identity.contradicting, ()),
         Check("repeated lines", repetition.repeated, ("attack",)),
+        Check("repeated sizes", repetition.repeated_sizes, ("attack",)),
         Check("lines that should repeat", repetition.not_repeated, ("dataset", "model", "attack")),
         Check("breaks along a line", jumps.jumps, ("attack",)),
-        Check("correlations of section 5.1", recomputation.coefficients, ("paper_table", "coverage_percent")),
+        Check(
+            "correlations of section 5.1",
+            recomputation.coefficients,
+            ("paper_table", "coverage_percent"),
+            recomputation.not_readable,
+        ),
     )
 }
 """All checks, in the order of their findings."""
@@ -105,8 +126,8 @@ def run(frame: pandas.DataFrame | Table) -> Audit:
     findings: list[Finding] = []
     skipped: dict[str, str] = {}
     for check in CHECKS.values():
-        if missing := check.missing(table):
-            skipped[check.name] = f"needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        if reason := check.why_not(table):
+            skipped[check.name] = reason
         else:
             findings += check.find(table)
     return Audit(findings, skipped)

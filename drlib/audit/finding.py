@@ -76,13 +76,8 @@ def finding(
         printed=number.text,
         consistent=consistent,
         distance=distance,
-        question=question,
+        question=f"{row.where}: {question}" if row.name and row.where not in question else question,
     )
-
-
-def apart(a: Number, b: Number) -> bool:
-    """True if two printed numbers cannot be the same: they differ by more than the coarser rounding."""
-    return abs(a.value - b.value) > max(a.half, b.half) * (1 + 1e-6)
 
 
 def places(rows: list[Row]) -> str:

@@ -8,24 +8,32 @@ round to what is printed.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Hashable
 
 from drlib import relations
 from drlib.audit.finding import Finding, finding
-from drlib.audit.table import COVERAGE_METRICS, Number, Row, Table
+from drlib.audit.table import COVERAGE_METRICS, TEXT_METRICS, Number, Row, Table
 
 _NOISE = 1e-6  # of sums in single precision
-_RANGES = {"SSIM": (-1.0, 1.0), "MSE": (0.0, 1.0), "PSNR": (0.0, math.inf), "memorization": (-1.0, 1.0)}
+_RANGES = {
+    "SSIM": (-1.0, 1.0),
+    "MSE": (0.0, 1.0),
+    "PSNR": (0.0, math.inf),
+    "memorization": (-1.0, 1.0),
+    "similarity": (-1.0, 1.0),  # a cosine
+}
 
 
 def jensen(table: Table) -> list[Finding]:
-    """Mean PSNR below -10 log10 of the mean MSE of the same images; distance in dB."""
+    """Mean PSNR below -10 log10 of the mean MSE of the same images; distance in dB beyond all rounding."""
     mse = {
         (row.block, row.target_size): row.value
-        for row in table.measured
+        for row in table.cells
         if row.metric == "MSE" and row.value is not None
     }
     found = []
-    for row in table.measured:
+    for row in table.cells:
         beside = mse.get((row.block, row.target_size))
         if row.metric != "PSNR" or row.value is None or beside is None:
             continue
@@ -42,7 +50,7 @@ def jensen(table: Table) -> list[Finding]:
                     "one value per image. Was PSNR averaged in another way, or over other images?",
                     also_in=f"MSE {beside.text}",
                     consistent=(text,),
-                    distance=least - row.value.value,
+                    distance=least - row.value.value - row.value.half,
                 )
             )
     return found
@@ -61,10 +69,16 @@ def _printed_up(least: float, like: Number) -> str:
 
 
 def ranges(table: Table) -> list[Finding]:
-    """SSIM outside [-1, 1], MSE outside [0, 1], PSNR or FID below 0, coverage outside (0, 100]."""
+    """SSIM or similarity outside [-1, 1], MSE outside [0, 1], PSNR or FID below 0, coverage outside (0, 100].
+
+    BLEU and ROUGE-L go to 1 or to 100, whichever fits most of a line.
+    """
+    scales = _scales(table)
     found = []
     for row in table.measured:
         low, high = _RANGES.get(row.metric, (-math.inf, math.inf))
+        if (row.block, row.metric) in scales:
+            low, high = 0.0, scales[row.block, row.metric]
         if relations.is_dataset_level(row.metric):
             low = 0.0
         found += _outside(row, row.value, low, high, row.metric)
@@ -72,6 +86,23 @@ def ranges(table: Table) -> list[Finding]:
             smallest = 100 / (row.targets or math.inf) / row.seeds
             found += _outside(row, row.coverage, smallest, 100.0, f"coverage ({row.metric})")
     return found
+
+
+def _scales(table: Table) -> dict[Hashable, float]:
+    """1 or 100 for each line of BLEU or ROUGE-L: 1 if most values are at most 1, with three digits.
+
+    With fewer digits, values below 1 may be the poor end of a scale to 100.
+    """
+    lines: dict[Hashable, list[Number]] = defaultdict(list)
+    for row in table.measured:
+        if row.metric in TEXT_METRICS and row.metric not in _RANGES and row.value is not None:
+            lines[row.block, row.metric].append(row.value)
+    return {line: 1.0 if _of_one(values) else 100.0 for line, values in lines.items()}
+
+
+def _of_one(values: list[Number]) -> bool:
+    below = sum(number.value <= 1 for number in values)
+    return 2 * below > len(values) and max(number.decimals for number in values) > 2
 
 
 def _outside(row: Row, number: Number | None, low: float, high: float, metric: str) -> list[Finding]:
@@ -125,10 +156,13 @@ def floor(table: Table) -> list[Finding]:
 
 
 def smallest_coverage(row: Row) -> float | None:
-    """The smallest possible coverage as a fraction, from the table or, for the paper's, from its classes."""
-    if row.floor is not None:
+    """The smallest possible coverage as a fraction: as the table says, or one target per class; else None."""
+    if row.floor is not None or row.classes is None or row.targets is None:
         return row.floor
-    classes = relations.CLASSES.get(row.dataset)
-    if classes is None or row.attack not in relations.ATTACKS or row.attack in relations.UNLABELED:
-        return None
-    return classes / row.target_size
+    return min(1.0, row.classes / row.targets)
+
+
+def no_floor(table: Table) -> str:
+    """Why no floor of coverage is known: a reason, or "" if one is."""
+    known = any(smallest_coverage(row) is not None for row in table.measured)
+    return "" if known else "needs the column coverage_floor or classes"

@@ -10,15 +10,13 @@ for the same votes, and a steep fall is what such a table is made to show.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import defaultdict
 from collections.abc import Hashable
 from itertools import pairwise
 
 from drlib import relations
 from drlib.audit.finding import Finding, finding
-from drlib.audit.granularity import MEMORIZATION_SAMPLES
-from drlib.audit.table import COVERAGE_METRICS, Number, Row, Table
+from drlib.audit.table import COVERAGE_METRICS, TEXT_METRICS, Number, Row, Table
 
 BREAK, ISOLATED = 10.0, 3.0
 """Factors from which a step between neighbors, or a distance from both neighbors, is asked about."""
@@ -26,8 +24,7 @@ BREAK, ISOLATED = 10.0, 3.0
 CHANCE_OF_BREAK, CHANCE_OF_ISOLATED = 3e-5, 1e-4
 """A count must be less likely than this; an isolated one on both sides."""
 
-_LEAST_STEP = {"SSIM": 0.05, "MSE": 0.02, "memorization": 0.05}
-_SCORES = ("BLEU", "ROUGE-L", "Sim.", "Similarity")
+_LEAST_STEP = {"SSIM": 0.05, "MSE": 0.02, "memorization": 0.05} | dict.fromkeys(TEXT_METRICS, 0.05)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,25 +45,23 @@ class Point:
 def jumps(table: Table) -> list[Finding]:
     """Breaks and isolated values of all lines; coverages that break together are one finding."""
     lines: dict[Hashable, list[Point]] = defaultdict(list)
-    for row in table.measured:
+    for row in table.cells:
         for point in _points(row):
             lines[row.block, point.metric].append(point)
     events: dict[Hashable, list[tuple[Point, Finding]]] = defaultdict(list)
     for (block, _), points in lines.items():
-        line = sorted(points, key=lambda point: point.row.target_size)
-        if len({point.row.target_size for point in line}) == len(line):
-            for point, what in _asked(line):
-                kind = "coverage" if point.trials and point.metric != "memorization" else point.metric
-                events[block, point.row.target_size, kind].append((point, what))
+        for point, what in _asked(sorted(points, key=lambda point: point.row.target_size)):
+            kind = "coverage" if point.trials and point.metric != "memorization" else point.metric
+            events[block, point.row.target_size, kind].append((point, what))
     return [_joined(found) for found in events.values()]
 
 
 def _points(row: Row) -> list[Point]:
     points = []
-    known = row.metric in relations.SAMPLE or relations.is_dataset_level(row.metric) or row.metric in _SCORES
+    known = relations.is_dataset_level(row.metric) or row.metric in (*relations.SAMPLE, *TEXT_METRICS)
     if row.value is not None and row.value.finite and not row.control:
         if row.metric == "memorization":
-            samples = min(MEMORIZATION_SAMPLES, row.target_size) * row.seeds
+            samples = (row.samples or row.target_size) * row.seeds
             points.append(Point(row, row.value, row.metric, samples))
         elif known:
             points.append(Point(row, row.value, row.metric, None))
@@ -105,10 +100,8 @@ def _step(one: Point, other: Point, factor: float, chance: float) -> float | Non
     least = low.number.value + low.number.half
     if least <= 0 or high.number.value - high.number.half < factor * least:
         return None
-    if low.trials is None or low.metric == "memorization":
-        scale = 0.05 if low.metric in _SCORES else _LEAST_STEP.get(low.metric, 0.0)
-        if high.number.value - low.number.value < scale:
-            return None
+    if high.number.value - low.number.value < _LEAST_STEP.get(low.metric, 0.0):
+        return None
     if low.trials is not None and _by_chance(low, high) > chance:
         return None
     return high.number.value / max(low.number.value, low.number.half)
@@ -124,17 +117,10 @@ def _by_chance(low: Point, high: Point) -> float:
 
 
 def binomial_tail(k: int, n: int, p: float) -> float:
-    """Pr[X <= k] for X ~ Binomial(n, p), 0 < p < 1."""
-    logs = [
-        math.lgamma(n + 1)
-        - math.lgamma(i + 1)
-        - math.lgamma(n - i + 1)
-        + i * math.log(p)
-        + (n - i) * math.log1p(-p)
-        for i in range(k + 1)
-    ]
-    largest = max(logs)
-    return min(1.0, math.exp(largest) * sum(math.exp(value - largest) for value in logs))
+    """Pr[X <= k] for X ~ Binomial(n, p), 0 < p < 1: a regularized incomplete beta function."""
+    from scipy.special import betainc
+
+    return 1.0 if k >= n else float(betainc(n - k, k + 1, 1 - p))
 
 
 def _isolated(line: list[Point], i: int, factor: float) -> Finding:

@@ -22,21 +22,20 @@ _HALF = 0.0005  # the coefficients are printed with three digits
 
 
 def coefficients(table: Table) -> list[Finding]:
-    """Printed coefficients that no reading gives in all digits; distance as a coefficient."""
+    """Printed coefficients that no reading gives in all digits; as the paper, without signs."""
     read = readings(table)
-    if read is None:
-        return []
     found = []
     for (group, a, b), printed in relations.PRINTED.items():
         rows = read[(read.group == group) & (read.a == a) & (read.b == b)]
         best = rows.loc[rows.deviation.idxmin()]
         if best.deviation <= _HALF + 1e-9:
             continue
-        reading = f"{best.tables}, {best.sizes}, {best.attacks}, {best.how.capitalize()}"
+        attacks = "the three GANs" if group == "GAN attacks" else best.attacks
+        reading = f"{best.tables}, {best.sizes}, {attacks}, {best.how.capitalize()}"
         question = (
             f"Of {rows.value.notna().sum()} readings of the tables, none gives the coefficient of {a} and "
-            f"{b} over {group}; the closest ({reading}, {best.n} rows) gives {best.value:+.3f}. "
-            "Which rows are meant?"
+            f"{b} over {group}, printed without its sign; the closest ({reading}, {best.n} rows) gives "
+            f"{best.value:+.4f}. Which rows are meant?"
         )
         found.append(
             Finding(
@@ -51,7 +50,7 @@ def coefficients(table: Table) -> list[Finding]:
                 target_size=None,
                 metric=f"{a}, {b}",
                 printed=f"{printed:.3f}",
-                consistent=(f"{best.value:.3f}",),
+                consistent=(f"{abs(best.value):.3f}",),
                 distance=float(best.deviation),
                 question=question,
             )
@@ -59,18 +58,33 @@ def coefficients(table: Table) -> list[Finding]:
     return found
 
 
+def not_readable(table: Table) -> str:
+    """Why the coefficients cannot be recomputed: a reason, or "" if they can."""
+    missing = _NUMBERS - {row.paper_table for row in table.measured}
+    if missing:
+        return (
+            f"needs all tables of section 5.1 in paper_table ({', '.join(map(str, sorted(missing)))} missing)"
+        )
+    try:
+        readings(table)
+    except UserError as error:
+        return f"cannot be done: {error}"
+    return ""
+
+
+_NUMBERS = set(relations.READ_TABLES["all twelve"])
+"""Tables 2, 13 to 15, 17 to 24, which the coefficients belong to."""
+
+
 @lru_cache(maxsize=1)
-def readings(table: Table) -> pandas.DataFrame | None:
+def readings(table: Table) -> pandas.DataFrame:
     """Every reading beside every printed coefficient, as ``relations.audit``, with each of the six sizes.
 
-    None for a table that is not the paper's: its coefficients belong to its Tables 2, 13 to 15, 17 to 24.
+    Raises ``UserError`` for a table that has not the shape of the paper's, such as two rows for one cell.
     """
     import pandas
 
     rows = [row for row in table.measured if row.metric in (*relations.SAMPLE, "FID") and not row.variant]
-    numbers = set(relations.READ_TABLES["all twelve"])
-    if not numbers <= {row.paper_table for row in rows}:
-        return None
     long = pandas.DataFrame(
         [
             {
@@ -85,13 +99,10 @@ def readings(table: Table) -> pandas.DataFrame | None:
                 "coverage_percent": float("nan") if row.coverage is None else row.coverage.value,
             }
             for row in rows
-            if row.paper_table in numbers
+            if row.paper_table in _NUMBERS
         ]
     )
-    try:
-        wide = relations.side_by_side(long)
-        names = ["dataset", "model", "defense", "attack"]
-        wide = wide.astype(dict.fromkeys(names, "category"))  # compared hundreds of times
-        return relations.audit(wide, sizes=relations.EACH_SIZE)
-    except UserError:  # tables with those numbers, but not of that shape
-        return None
+    wide = relations.side_by_side(long)
+    names = ["dataset", "model", "defense", "attack"]
+    wide = wide.astype(dict.fromkeys(names, "category"))  # compared hundreds of times
+    return relations.audit(wide, sizes=relations.EACH_SIZE)

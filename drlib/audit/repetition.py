@@ -57,20 +57,20 @@ def repeated(table: Table) -> list[Finding]:
     return found
 
 
-def _blocks(table: Table) -> dict[Block, Cells]:
+def _blocks(table: Table, *, beside_psnr: bool = False) -> dict[Block, Cells]:
     """The cells of each attack in each table that count as evidence.
 
-    MSE is left out beside PSNR, which says the same with more digits, and so are coverages, which are few
-    whole numbers, and controls, some of which are the same for every model.
+    MSE is left out beside PSNR, which says the same with more digits, unless ``beside_psnr``; so are
+    coverages, which are few whole numbers, and controls, some of which are the same for every model.
     """
     blocks: dict[Block, Cells] = defaultdict(dict)
-    for row in table.measured:
+    for row in table.cells:
         counts = row.metric in relations.SAMPLE or relations.is_dataset_level(row.metric)
         if counts and not row.control and not row.variant and row.value is not None and row.value.finite:
             blocks[row.block][row.metric, row.target_size] = row
     for cells in blocks.values():
         for metric, size in list(cells):
-            if metric == "MSE" and ("PSNR", size) in cells:
+            if metric == "MSE" and ("PSNR", size) in cells and not beside_psnr:
                 del cells[metric, size]
     return dict(blocks)
 
@@ -140,6 +140,56 @@ def _question(one: Cells, other: Cells, shared: list[tuple[str, int]]) -> Findin
         "Is it one result that belongs to both?",
         also_in=f"{again.where}: {told}" if told else again.where,
     )
+
+
+def repeated_sizes(table: Table) -> list[Finding]:
+    """Two sizes of one attack at which a table prints the same values for all its metrics.
+
+    Values along a line lie closer together than those of a table, so here the chance that two are equal is
+    their rounding unit over the middle difference of the other sizes of the line. A line that hardly changes,
+    such as that of an attack which returns the same images whatever the size, is no evidence.
+    """
+    blocks = _blocks(table, beside_psnr=True)
+    pairs = sum(math.comb(len({size for _, size in cells}), 2) for cells in blocks.values())
+    found = []
+    for cells in blocks.values():
+        metrics = list(dict.fromkeys(metric for metric, _ in cells))
+        sizes = sorted({size for _, size in cells})
+        for a, b in combinations(sizes, 2):
+            both = [metric for metric in metrics if (metric, a) in cells and (metric, b) in cells]
+            equal = all(cells[metric, a].value.text == cells[metric, b].value.text for metric in both)
+            if not equal or (both != metrics) or len(both) < 2:
+                continue
+            evidence = sum(
+                _rarity_along(cells, metric, a, b) for metric in both if not _says_psnr(metric, both)
+            )
+            if evidence > math.log10(pairs) - math.log10(_CHANCE):
+                row, texts = cells[both[0], a], [f"{metric} {cells[metric, a].value.text}" for metric in both]
+                found.append(
+                    finding(
+                        "repetition",
+                        "repeated sizes",
+                        row,
+                        row.value,
+                        f"All values ({', '.join(texts)}) are printed for {a:,} and for {b:,} images: "
+                        "is it one run?",
+                        also_in=f"{b:,} images",
+                    )
+                )
+    return found
+
+
+def _says_psnr(metric: str, metrics: list[str]) -> bool:
+    return metric == "MSE" and "PSNR" in metrics
+
+
+def _rarity_along(cells: Cells, metric: str, a: int, b: int) -> float:
+    """Minus the logarithm of the chance that a line has one value at two sizes."""
+    number = cells[metric, a].value
+    others = [row.value.value for (name, size), row in cells.items() if name == metric and size != b]
+    steps = [abs(x - y) for x, y in combinations(others, 2)]
+    step = float(np.median(steps)) if len(others) > 2 else 0.0
+    return -math.log10(min(1.0, 2 * number.half / step)) if step > 0 else 0.0
 
 
 def not_repeated(table: Table) -> list[Finding]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,15 +22,50 @@ if TYPE_CHECKING:
     import pandas
 
 COVERAGE_METRICS = ("SSIM", "PSNR", "MSE")
+TEXT_METRICS = ("BLEU", "ROUGE-L", "similarity")
+"""Metrics of text as the published tables name them; other spellings of an own table are brought to these."""
+
 UPDATE_IMAGES = 100
 """Targets of a dynamic attack in the paper, whatever the size of the training set (appendix C)."""
 
+MEMORIZATION_SAMPLES = 1000
+"""The paper averages over the first 1,000 training samples, or over all of fewer (section 5.2)."""
+
+QUESTIONS, QUERIES = 1000, 5
+"""The paper's judge is asked about 1,000 targets, five times each (section 6)."""
+
 _RENAMED = {"measure": "metric", "memorization": "value"}
-_NUMBERS = ("target_size", "value", "coverage_percent")
+_SPELLINGS = {
+    "bleu": "BLEU",
+    "rouge-l": "ROUGE-L",
+    "rougel": "ROUGE-L",
+    "rouge_l": "ROUGE-L",
+} | dict.fromkeys(("similarity", "sim.", "sim"), "similarity")
+_NUMBERS = ("value", "coverage_percent", "value_low", "value_high")
+_FRACTIONS = ("coverage_floor", "coverage_chance")
+_WHOLE = ("target_size", "n_targets", "classes", "questions", "queries", "samples")
 _REQUIRED = ("target_size", "metric", "value")
 _SETTING = ("seed", "profile", "kind", "reconstructs", "matching", "hyperparameters", "extractor", "n")
+_NAMES = (
+    "paper_table",
+    "place",
+    "same_as",
+    "dataset",
+    "model",
+    "defense",
+    "attack",
+    "judge",
+    "variant",
+    "metric",
+)
+_MEASURED = ("value", "coverage", "gap", "floor", "m", "k", "copies", "reason", "equal", "target_key")
+"""Columns of ``drlib results`` that say how a row came out, by their first word: they set no rows apart."""
+
 _EXACT = 1e-9
 """A number with nine digits or more after the point is not rounded for print; this much is float noise."""
+
+_LARGEST = 1e15
+"""Nothing that a table of results holds is larger; beyond it, whole numbers are no longer exact."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,17 +99,22 @@ class Row:
     """One row of a table. What a table has no column for is "" or None.
 
     Attributes:
+        paper_table: number of the paper's table; ``name``: that of an own one, which is no number.
         place: where a number stands that is in no table, such as ``section 5.1``.
         judge, variant: of the tables with a language model as judge.
         setting: everything else that makes it another experiment, such as the seed.
         seeds: how many seeds the values are means of.
         targets: how many images coverage counts, or None if that is not known.
+        classes: classes that an attack is matched within, or None if it is not, or not known.
+        samples: how many samples a memorization score is the mean of, or None.
+        questions, queries: of a judge, how many targets and how often each; None if that is not known.
         floor: the smallest possible coverage, a fraction, or None.
         control: True for a row that is no attack.
         same_as: the table whose cell a number in the text repeats.
     """
 
     paper_table: int | None
+    name: str
     place: str
     dataset: str
     model: str
@@ -87,18 +129,24 @@ class Row:
     coverage: Number | None
     seeds: int
     targets: int | None
+    classes: int | None
+    samples: int | None
+    questions: int | None
+    queries: int | None
     floor: float | None
     control: bool
     same_as: int | None
 
     @property
     def where(self) -> str:
-        return self.place or ("this table" if self.paper_table is None else f"Table {self.paper_table}")
+        if self.place or self.name:
+            return self.place or (self.name if self.name.lower().startswith("tab") else f"Table {self.name}")
+        return "this table" if self.paper_table is None else f"Table {self.paper_table}"
 
     @cached_property
     def block(self) -> tuple[Hashable, ...]:
         """What the lines of one attack in one table have in common."""
-        return (self.paper_table, self.place, *self.experiment)
+        return (self.paper_table, self.name, self.place, *self.experiment)
 
     @cached_property
     def experiment(self) -> tuple[Hashable, ...]:
@@ -125,20 +173,64 @@ class Table:
     def of(cls, frame: pandas.DataFrame) -> Table:
         """From a data frame, best with text in its cells.
 
-        Raises ``UserError`` if a needed column is missing or a number column holds text.
+        Raises ``UserError`` if a needed column is missing or a number column holds what is no such number.
         """
         names = list(frame.columns)
         renamed = {old: new for old, new in _RENAMED.items() if old in names and new not in names}
         _check(names, renamed)
-        columns = {renamed.get(name, name): _texts(frame[name], name) for name in names}
+        columns = {renamed.get(name, name): _texts(frame[name]) for name in names}
         if "memorization" in renamed and "metric" not in columns:
             columns["metric"] = ["memorization"] * len(frame)
-        return cls(tuple(_rows(columns, len(frame))), frozenset(columns))
+        printed_as = {new: old for old, new in renamed.items()}
+        for name, texts in columns.items():
+            for position, text in enumerate(texts, start=1):
+                if fault := _fault(name, text, columns["metric"][position - 1]):
+                    shown = printed_as.get(name, name)
+                    raise UserError(f"column '{shown}', row {position}: '{text}' is {fault}")
+        table = cls(tuple(_rows(columns, len(frame))), frozenset(columns))
+        if not (more := _set_apart(table, columns)):
+            return table
+        return cls(tuple(_rows(columns, len(frame), more)), frozenset(columns))
 
     @cached_property
     def measured(self) -> list[Row]:
         """Rows of tables, without the numbers that stand in sentences."""
         return [row for row in self.rows if not row.place]
+
+    @cached_property
+    def cells(self) -> list[Row]:
+        """Rows of tables, one a cell: of equal ones the first, and none of those that contradict each other.
+
+        Whichever of two different values a check took, it would ask about the other one for the wrong reason.
+        """
+        by_cell = self._by_cell
+        return [
+            rows[0] for rows in by_cell.values() if not any(_contradict(rows[0], other) for other in rows[1:])
+        ]
+
+    @cached_property
+    def contradicting(self) -> list[list[Row]]:
+        """Cells that one table holds with several values: their rows."""
+        return [
+            rows for rows in self._by_cell.values() if any(_contradict(rows[0], other) for other in rows[1:])
+        ]
+
+    @cached_property
+    def _by_cell(self) -> dict[Hashable, list[Row]]:
+        cells: dict[Hashable, list[Row]] = defaultdict(list)
+        for row in self.measured:
+            cells[row.block, row.target_size, row.metric].append(row)
+        return dict(cells)
+
+
+def apart(a: Number, b: Number) -> bool:
+    """True if two printed numbers cannot be the same: they differ by more than the coarser rounding."""
+    return a.value != b.value and not abs(a.value - b.value) <= max(a.half, b.half) * (1 + 1e-6)
+
+
+def _contradict(one: Row, other: Row) -> bool:
+    pairs = ((one.value, other.value), (one.coverage, other.coverage))
+    return any(apart(a, b) if a and b else a is not b for a, b in pairs)
 
 
 def _check(names: list[str], renamed: dict[str, str]) -> None:
@@ -150,90 +242,128 @@ def _check(names: list[str], renamed: dict[str, str]) -> None:
             )
 
 
-def _texts(column: pandas.Series, name: str) -> list[str]:
-    texts = ["" if cell is None or cell != cell else str(cell) for cell in column.tolist()]
-    if _RENAMED.get(name, name) in ("value", *_NUMBERS):
-        for position, text in enumerate(texts):
-            try:
-                number(text)
-            except ValueError:
-                raise UserError(f"column '{name}', row {position + 1}: '{text}' is no number") from None
-    return texts
+def _texts(column: pandas.Series) -> list[str]:
+    return ["" if cell is None or cell != cell else str(cell) for cell in column.tolist()]
 
 
-def _rows(columns: dict[str, list[str]], count: int) -> Iterable[Row]:
-    blank = [""] * count
+def _fault(name: str, text: str, metric: str) -> str:
+    """What is wrong with a cell of a column of numbers; "" if nothing is, or if the column holds names.
 
-    def column(name: str) -> list[str]:
-        return columns.get(name, blank)
+    An empty cell and NaN are missing: what could not be computed. Only PSNR may be infinite, that of a copy.
+    """
+    if name not in (*_NUMBERS, *_FRACTIONS, *_WHOLE):
+        return ""
+    try:
+        found = number(text)
+    except ValueError:
+        return "no number"
+    if found is None:
+        return "no whole number from 1" if name == "target_size" else ""
+    if not found.finite:
+        psnr = metric == "PSNR" and name in _NUMBERS and name != "coverage_percent"
+        return "" if psnr and found.value > 0 else "not finite, which only a PSNR can be"
+    if abs(found.value) > _LARGEST:
+        return f"larger than {_LARGEST:g}"
+    if name in _WHOLE and (found.value != int(found.value) or found.value < 1):
+        return "no whole number from 1"
+    if name in _FRACTIONS and not 0 <= found.value <= 1:
+        return "no fraction from 0 to 1"
+    return ""
 
-    named = [column(name) for name in ("place", "dataset", "model", "defense", "attack", "judge", "variant")]
-    settings = (
-        list(zip(*(columns[name] for name in _SETTING if name in columns), strict=True)) or [()] * count
-    )
-    sizes = [_size(text, position) for position, text in enumerate(column("target_size"))]
-    how_many = [column(name) for name in _HOW_MANY]
-    tables, same_as, metrics, values, coverages, seeds, floors, kinds = (
-        column(name)
-        for name in (
-            "paper_table", "same_as", "metric", "value", "coverage_percent", "seed", "coverage_floor", "kind"
-        )
-    )  # fmt: skip
+
+def _set_apart(table: Table, columns: dict[str, list[str]]) -> list[str]:
+    """Columns that no check knows and that set rows of one cell apart, such as a learning rate.
+
+    A column in which hardly any value recurs, such as seconds, was measured and sets nothing apart.
+    """
+    known = (*_NAMES, *_SETTING, *_NUMBERS, *_FRACTIONS, *_WHOLE)
+    several = [[table.rows.index(row) for row in rows] for rows in table.contradicting]
+    return [
+        name
+        for name, texts in columns.items()
+        if name not in known
+        and name.split("_")[0] not in _MEASURED
+        and 2 * len(set(texts)) <= len(texts)
+        and any(len({texts[i] for i in places}) > 1 for places in several)
+    ]
+
+
+def _rows(columns: dict[str, list[str]], count: int, more: Iterable[str] = ()) -> Iterable[Row]:
+    settings = [name for name in (*_SETTING, *more) if name in columns]
     for i in range(count):
-        place, dataset, model, defense, attack, judge, variant = (texts[i] for texts in named)
+        text = defaultdict(str, {name: texts[i].strip() for name, texts in columns.items()})
+        paper_table, size = _integer(text["paper_table"]), int(number(text["target_size"]).value)
+        seeds = how_many_seeds(text["seed"])
         yield Row(
-            paper_table=_integer(tables[i]),
-            place=place,
-            dataset=dataset,
-            model=model,
-            defense=defense,
-            attack=attack,
-            judge=judge,
-            variant=variant,
-            setting=settings[i],
-            target_size=sizes[i],
-            metric=metrics[i],
-            value=number(values[i]),
-            coverage=number(coverages[i]),
-            seeds=1 + seeds[i].count(","),
-            targets=_targets(attack, sizes[i], *(texts[i] for texts in how_many)),
-            floor=_fraction(floors[i]),
-            control=kinds[i] == "control",
-            same_as=_integer(same_as[i]),
+            paper_table=paper_table,
+            name="" if paper_table is not None else text["paper_table"],
+            place=text["place"],
+            dataset=text["dataset"],
+            model=text["model"],
+            defense=text["defense"],
+            attack=text["attack"],
+            judge=text["judge"],
+            variant=text["variant"],
+            setting=tuple(text[name] for name in settings),
+            target_size=size,
+            metric=_SPELLINGS.get(text["metric"].lower(), text["metric"]),
+            value=number(text["value"]),
+            coverage=number(text["coverage_percent"]),
+            seeds=seeds,
+            targets=_targets(text, size, paper_table is not None),
+            classes=_classes(text, paper_table is not None),
+            samples=_whole(text["samples"]) or (min(MEMORIZATION_SAMPLES, size) if paper_table else None),
+            questions=_whole(text["questions"]) or (QUESTIONS if paper_table else None),
+            queries=_whole(text["queries"]) or (QUERIES if paper_table else None),
+            floor=_fraction(text["coverage_floor"]),
+            control=text["kind"] == "control",
+            same_as=_integer(text["same_as"]),
         )
 
 
-_HOW_MANY = ("reconstructs", "matching", "coverage_floor")
+def how_many_seeds(text: str) -> int:
+    """How many seeds a cell names: ``0,1,2`` and ``0-2`` are three; an empty cell is one run."""
+    total = 0
+    for part in re.split(r"[,;\s]+", re.sub(r"\s*(?:\.\.|[-–:])\s*(?=\d)", "-", text.strip("[]() "))):
+        span = re.fullmatch(r"(\d+)-(\d+)", part)
+        total += max(1, int(span[2]) - int(span[1]) + 1) if span else bool(part)
+    return max(1, total)
 
 
-def _targets(attack: str, size: int, reconstructs: str, matching: str, floor: str) -> int | None:
+def _targets(text: dict[str, str], size: int, of_paper: bool) -> int | None:
     """How many images coverage is a share of; None for update images whose number no column says."""
-    if reconstructs == "update images":
-        smallest = _fraction(floor)
-        return round(1 / smallest) if matching == "all" and smallest else None
-    if not reconstructs and attack in relations.DYNAMIC:
-        return UPDATE_IMAGES
+    if stated := _whole(text["n_targets"]):
+        return stated
+    if text["reconstructs"] == "update images":
+        smallest = _fraction(text["coverage_floor"])
+        return round(1 / smallest) if text["matching"] == "all" and smallest else None
+    if not text["reconstructs"] and text["attack"] in relations.DYNAMIC:
+        return UPDATE_IMAGES if of_paper else None
     return size
 
 
-def _size(text: str, position: int) -> int:
-    found = number(text)
-    if found is None or not found.finite or found.value != int(found.value) or found.value < 1:
-        raise UserError(f"column 'target_size', row {position + 1}: '{text}' is no whole number from 1")
-    return int(found.value)
+def _classes(text: dict[str, str], of_paper: bool) -> int | None:
+    """Classes that an attack is matched within; what the paper's data sets have holds for its tables only."""
+    if text["matching"] == "all" or text["attack"] in relations.UNLABELED:
+        return None
+    if text["matching"] != "class" and text["attack"] not in relations.ATTACKS:
+        return None
+    return _whole(text["classes"]) or (relations.CLASSES.get(text["dataset"]) if of_paper else None)
 
 
 def _integer(text: str) -> int | None:
     """A whole number; None for anything else, such as the name of a table that is not the paper's."""
-    text = text.strip().removesuffix(".0")
-    return int(text) if text.isdecimal() else None
+    text = text.removesuffix(".0")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _whole(text: str) -> int | None:
+    found = number(text)
+    return None if found is None else int(found.value)
 
 
 def _fraction(text: str) -> float | None:
-    try:
-        found = number(text)
-    except ValueError:
-        return None
+    found = number(text)
     return None if found is None else found.value
 
 
