@@ -147,7 +147,7 @@ report.table(
     pd.DataFrame(
         [
             {
-                "table": f"{{doc}}`Table {number} </{page('table', number)}>`",
+                "table": f"{{doc}}`Table\N{NO-BREAK SPACE}{number} </{page('table', number)}>`",
                 "what it shows": layout.what(number).partition(":")[0],
                 "conclusions that rest on it": len(conclusions),
                 "questions of the audit": len(questions),

@@ -12,7 +12,7 @@ from drlib.book.layout import Chapter
 _HEADER = (
     "Item",
     "What it shows",
-    "State here",
+    "State of our own run",
     "Chapter",
     "Shares reconstructions with",
     "What differs, or will be needed",

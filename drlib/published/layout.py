@@ -81,8 +81,9 @@ def how_to_read(number: int) -> str:
         parts.append(_PRETRAINED)
     if number in (*_BENCHMARK, 16):
         parts.append("In brackets: coverage.")
-    if number == 3 or _rows("memorization", number):
-        parts.append("Memorization: mean score of the first 1,000 training samples (of all, if fewer).")
+    if sizes := {int(row["target_size"]) for row in _memorization_rows(number)}:
+        fewer = " (of all, if fewer)" if min(sizes) < 1_000 else ""
+        parts.append(f"Memorization: mean score of the first 1,000 training samples{fewer}.")
     if number in (*_BENCHMARK, 16):
         parts.append(
             "Last rows: the least possible and the chance coverage, by where the nearest target is sought."
@@ -189,8 +190,7 @@ def _votes(number: int) -> pd.DataFrame:
     by = _JUDGED[number]
     head = ("Attack" if by == "attack" else "Judge", "Measure")
     rows = _rows("llm_judge", number)
-    above = [row for row in _rows("in_text") if row["place"] == f"Table {number}"]
-    memorized = {_size(row["target_size"]): row["value"] for row in above}
+    memorized = {_size(row["target_size"]): row["value"] for row in _memorization_rows(number)}
     lines = [{head[0]: "Memorization", head[1]: "", **memorized}] if memorized else []
     return _frame([*lines, *_best_in_rows(rows, by, "measure", head)])
 
@@ -309,8 +309,14 @@ def _entry(row: dict[str, str], best: set[str], best_static: set[str]) -> str:
     return f"{value} ({row['coverage_percent']}%)" if row["coverage_percent"] else value
 
 
+def _memorization_rows(number: int) -> Rows:
+    """The memorization that a table prints, by ``target_size`` and ``value``; Table 3 repeats Table 2's."""
+    own = [{**row, "value": row["memorization"]} for row in _rows("memorization", number)]
+    return own or [row for row in _rows("in_text") if row["place"] == f"Table {number}"]
+
+
 def _memorization(number: int, names: dict[tuple[str, str], str]) -> Rows:
-    rows = {row["target_size"]: row["memorization"] for row in _rows("memorization", number)}
+    rows = {row["target_size"]: row["value"] for row in _memorization_rows(number)}
     if not rows:
         return []
     return [{"Attack": "Memorization", "Metric": "", **{name: rows[key[1]] for key, name in names.items()}}]
