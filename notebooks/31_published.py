@@ -13,7 +13,7 @@
 # :class: tip
 # **Needs** nothing; {doc}`when a reconstruction is good </notebooks/02_metrics>` for the words. \
 # **Gives** the paper's 24 tables, each on a page of its own with the best entries marked, the floor and chance level of every
-# coverage, a download, and what rests on it; Figures 2, 11 and 12 drawn from the printed numbers. \
+# coverage, a download, and the conclusions that rest on it; Figures 2, 11 and 12 drawn from the printed numbers. \
 # **Minutes** 10 to read, 1 to run. Nothing is trained or attacked.
 # :::
 #
@@ -22,6 +22,8 @@
 # follow from its own numbers ({doc}`/notebooks/32_claims`), and do the numbers fit each other ({doc}`/notebooks/33_audit`)?
 
 # %%
+import re
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -49,7 +51,7 @@ def page(kind: str, number: int) -> str:
 # %% [markdown]
 # ## How many numbers, and where
 #
-# Three kinds of tables: attacks against target size (Table 2 and its eleven relatives, and Table 16 with defenses), votes of a language
+# Three kinds of tables: attacks against target size (Table 2 and its eleven relatives, and Table 16 with defenses), choices of a language
 # model (Tables 3 to 6, 8 and 12), and smaller ones. {doc}`The list of all tables and figures </book/tables_figures>` says how far each
 # is regenerated in this build.
 
@@ -67,93 +69,94 @@ for name, rows in files.items():
 # %% [markdown]
 # ## The tables
 #
+# Each table has a page of its own, which {numref}`tab-rests` links: the table in the paper's layout, the conclusions of the paper that rest
+# on it with the number of cases for and against, the questions that the audit has about it, and a download.
+#
 # Read every coverage against the two levels at the foot of its table. The **floor** is the coverage of the worst possible output (one
 # target per class, or one at all). **Chance** is what as many random draws from the targets themselves would cover. A coverage of
 # 57 % at two images a class is *below* chance, which is 75 % there. Attacks on an update reconstruct 100 images whatever the size of the
 # training set, so their coverage is a share of these 100.
 
-# %% tags=["hide-input"]
-WHAT = {
-    1: "Taxonomy of the ten attacks",
-    **dict.fromkeys((2, 13, 14, 15, *range(17, 25)), "Attacks against target size"),
-    3: "GPT-4o as judge of GAN-based attacks, VGG16 on CelebA: how often each size is chosen as the most similar of six",
-    4: "Two other judges for PLGMI (Pre), VGG16 on CelebA",
-    5: "PLGMI against PLGMI (Pre), VGG16 on CelebA: a judge's choices in pairs",
-    6: "A judge's choices among three widths of the feature embedding, VGG16 on CelebA",
-    7: "FID of DeepInversion with BatchNorm updated or fixed, VGG16 on CelebA",
-    8: "GPT-4o as judge, Swin on CelebA",
-    9: "Vec2Text on three text data sets",
-    10: "FID of PLGMI under defenses and with pre-training, VGG16 on CelebA",
-    11: "Complete on three text data sets",
-    12: "GPT-4o as judge, MAE on CelebA",
-    16: "Attacks under the defenses MID and DP, VGG16 on CelebA",
-}
-images = files["image_attacks"]
-of_table = images.drop_duplicates("paper_table").set_index("paper_table")
+# %% tags=["hide-input", "remove-output"]
 for number in range(1, 25):
-    what = WHAT[number]
-    if what == "Attacks against target size":
-        what += f", {of_table.model[str(number)]} on {of_table.dataset[str(number)]}"
-    levels = (
-        " *Floor, chance*: of the coverage in brackets, for that way of matching."
-        if str(number) in of_table.index
-        else ""
-    )
     report.table(
         layout.table(number),
         id=f"printed-{number:02d}",
-        caption=f"Table {number} of the paper as printed. {what}. {layout.marked(number)}{levels}",
+        caption=f"Table {number} of the paper as printed. {layout.what(number)}. {layout.how_to_read(number)}",
         provenance=from_paper,
         page=page("table", number),
     )
 
-# %% [markdown]
-# ## What rests on each table
-#
-# Each page also says which conclusions of the paper rest on its table, and which printed numbers the audit asks about.
-
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "remove-output"]
 told = claims.published_facts()
-judged = [(claim, claims.examine(claim, told.within(claim.tables))) for claim in claims.CLAIMS]
+judged = [(claim, claims.examine(claim, told.within(claim.tables)).judgment) for claim in claims.CLAIMS]
 findings = audit.run(audit.published()).findings
-rests = {}
-for number in range(1, 25):
-    lines = [
+
+
+def tables_of(finding: audit.Finding) -> set[int]:
+    """The tables that a question is about: its own, and those that it compares it with."""
+    others = re.findall(r"Table (\d+)", finding.also_in)
+    return {*map(int, others), *([finding.table] if finding.table else [])}
+
+
+def resting(number: int) -> list[dict[str, str]]:
+    """The conclusions that the numbers of a table can decide, alone or with others."""
+    return [
         {
-            "what": f"section {claim.place}: {claim.statement}".replace("section App.", "appendix"),
-            "kind": "conclusion",
-            "result": found.judgment.verdict,
+            "conclusion": f"{claim.statement} (section {claim.place}, {{doc}}`{claim.id} </book/published/ledger>`)".replace(
+                "section App.", "appendix"
+            ),
+            "judged on": f"Table{'s' if len(claim.tables) > 1 else ''} {', '.join(map(str, claim.tables))}",
+            "for / against / undecided": f"{found.supports} / {found.against} / {found.undecided}",
+            "verdict": found.verdict,
         }
         for claim, found in judged
-        if number in claim.tables
+        if number in claim.tables and found.supports + found.against + found.undecided
     ]
-    asked = [finding for finding in findings if finding.table == number]
-    rests[number] = (len(lines), len(asked))
-    lines += [
-        {"what": finding.question, "kind": f"audit: {finding.check}", "result": f"printed {finding.printed}"}
-        for finding in asked
+
+
+def asked(number: int) -> list[dict[str, str]]:
+    return [
+        {"check": finding.check, "printed": finding.printed, "question": finding.question}
+        for finding in findings
+        if number in tables_of(finding)
     ]
-    if lines:
+
+
+rests = {number: (resting(number), asked(number)) for number in range(1, 25)}
+for number, (conclusions, questions) in rests.items():
+    if conclusions:
         report.table(
-            pd.DataFrame(lines),
+            pd.DataFrame(conclusions),
             id=f"rests-{number:02d}",
-            caption=f"Conclusions that speak of Table {number}, judged on its numbers ({{doc}}`/notebooks/32_claims`), and questions that the audit has about it ({{doc}}`/notebooks/33_audit`).",
+            caption=f"Conclusions of the paper that rest on Table {number}, with the number of cases for, against and undecided. The name in brackets is that of the row in {{doc}}`the ledger </book/published/ledger>`, which also has the conclusions that no printed number decides; {{doc}}`/notebooks/32_claims` says how a verdict is reached.",
             provenance=from_paper,
             page=page("table", number),
         )
+    if questions:
+        report.table(
+            pd.DataFrame(questions),
+            id=f"asks-{number:02d}",
+            caption=f"Questions that {{doc}}`the audit </notebooks/33_audit>` has about Table {number}. A question is no verdict.",
+            provenance=from_paper,
+            page=page("table", number),
+        )
+
+# %% tags=["hide-input"]
 report.table(
     pd.DataFrame(
         [
             {
-                "table": f"{{doc}}`Table {number} </{page('table', number)}>`",
-                "conclusions": count,
-                "questions of the audit": asked,
+                "table": f"{{doc}}`Table\N{NO-BREAK SPACE}{number} </{page('table', number)}>`",
+                "what it shows": layout.what(number).partition(":")[0],
+                "conclusions that rest on it": len(conclusions),
+                "questions of the audit": len(questions),
             }
-            for number, (count, asked) in rests.items()
+            for number, (conclusions, questions) in rests.items()
         ]
     ),
     id="rests",
-    caption="How many conclusions speak of each table, and how many questions the audit has about it.",
+    caption="The 24 tables, how many conclusions of the paper rest on each, and how many questions the audit has about it. What rests on several tables, and what compares them, is counted at each.",
     provenance=from_paper,
 )
 
@@ -161,11 +164,13 @@ report.table(
 # ## Figures 2, 11 and 12
 #
 # Three figures of the paper follow from its tables: FID against the sample-level metrics (2), and against the coverages by these metrics
-# for CIFAR-10 and MNIST together (11) and for CelebA (12). The captions name neither the sizes nor the networks; drawn here are the
+# for CIFAR-10 and MNIST together (11) and for CelebA (12). Ours, from the paper's numbers, are on the pages
+# {doc}`Figure 2 </book/published/figure_02>`, {doc}`Figure 11 </book/published/figure_11>` and
+# {doc}`Figure 12 </book/published/figure_12>`. The captions in the paper name neither the sizes nor the networks; drawn here are the
 # nine tables of convolutional networks at all six sizes. The heat maps of the paper show absolute values. Here the numbers are the
 # same kind, but the color says which sign is behind them.
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "remove-output"]
 wide = relations.side_by_side(published.load("image_attacks"))
 nine = relations.read_rows(wide, "nine tables")
 KINDS = {
@@ -185,7 +190,7 @@ LABELS = {
     "SSIM": "SSIM ↑",
     "PSNR": "PSNR (dB) ↑",
     "MSE": "MSE ↓",
-    **{name: f"{name} ↑" for name in COVERAGES},
+    **{name: f"{name}, % ↑" for name in COVERAGES},
 }
 
 
@@ -194,8 +199,9 @@ def kind_of(attack: str) -> str:
 
 
 def scatter(ax, frame: pd.DataFrame, measure: str) -> None:
+    in_percent = {measure: 100 * frame[measure]} if measure in COVERAGES else {}
     sns.scatterplot(
-        frame.assign(kind=frame.attack.map(kind_of)), x="FID", y=measure, hue="kind", style="dataset", palette=COLORS,
+        frame.assign(kind=frame.attack.map(kind_of), **in_percent), x="FID", y=measure, hue="kind", style="dataset", palette=COLORS,
         markers=MARKERS, s=18, alpha=0.7, lw=0, edgecolor="none", legend=False, ax=ax,
     )  # fmt: skip
     ax.set(xlabel="FID ↓", ylabel=LABELS[measure])
@@ -232,7 +238,8 @@ def related(number: int, frame: pd.DataFrame, measures: tuple[str, ...], what: s
     shown = [name for name in MARKERS if name in set(frame.dataset)]
     if len(shown) > 1:
         handles += [
-            plt.Line2D([], [], color="0.4", marker=MARKERS[name], lw=0, ms=5, label=name) for name in shown
+            plt.Line2D([], [], color="0.4", marker=MARKERS[name], lw=0, ms=5, label=published.spelled(name))
+            for name in shown
         ]
     fig.legend(handles=handles, ncols=4, loc="outside upper center", frameon=False, fontsize=8)
     sns.despine(fig)
@@ -259,36 +266,54 @@ related(12, nine[nine.dataset == "CelebA"], COVERAGES, "FID against coverage on 
 #
 # ## Ours beside the paper's
 #
-# Where this build has run what a table shows, or its shape, the result stands on the table's page in the same layout.
+# The profile's own benchmark (one data set, one network) has the shape of ten of these tables. Its result stands once, on the page of
+# {doc}`Table 2 </book/published/table_02>`, in the same layout; the pages of the other nine lead there. It has no row of memorization and
+# no controls: both are in {doc}`/notebooks/12_benchmark`.
 
-# %% tags=["hide-input"]
-from drlib import results  # after the rest: it brings PyTorch with it, which nothing above needs
+# %% tags=["hide-input", "remove-output"]
+from drlib import (
+    convergence,
+    results,
+)  # after the rest: they bring PyTorch with them, which nothing above needs
 
 cells = results.computed([cell for cell in p.benchmark().cells() if not cell.is_control])
 own = results.summary(cells, profile=p.profile) if cells else pd.DataFrame()
 if len(own):
     frechet = next(name for name in own.metric if relations.is_dataset_level(name))
     attacks = own[(own.kind == "attack") & own.metric.isin([frechet, *SAMPLE])]
+    moving = convergence.moving(p.benchmark().convergence())
+    SIGNS = {True: " ‡", False: "", None: " ?"}
     lines = []
     for attack, of_attack in attacks.groupby("attack", sort=False):
         for place, metric in enumerate([frechet, *SAMPLE]):
             line = {
-                "Attack": attack if place == 0 else "",
+                "Attack": f"{attack}{SIGNS[moving.get(attack)]}" if place == 0 else "",
                 "Metric": layout.ARROWS.get(metric, f"{metric} ↓"),
             }
             for row in of_attack[of_attack.metric == metric].itertuples():
                 covered = "" if np.isnan(row.coverage_percent) else f" ({row.coverage_percent:.2f}%)"
                 line[f"{row.target_size:,}"] = f"{row.value:.3f}{covered}"
             lines.append(line)
+    WHERE = {"class": "inside the class", "all": "all targets"}
+    matched = attacks[(attacks.metric == "SSIM") & attacks.coverage.notna()]
+    for (matching, which), part in matched.groupby(["matching", "reconstructs"], sort=False):
+        sized = part.groupby("target_size")[["coverage_floor", "coverage_chance"]].first()
+        line = {"Attack": layout.FLOOR_AND_CHANCE, "Metric": f"{WHERE[matching]} ({which})"}
+        line |= {f"{size:,}": layout.levels(*levels) for size, *levels in sized.itertuples()}
+        lines.append(line)
+    unsettled = [title for title in dict.fromkeys(attacks.attack) if moving.get(title) is not False]
     report.table(
-        pd.DataFrame(lines),
+        pd.DataFrame(lines).fillna(""),
         id="ours-02",
-        caption=f"The shape of Table 2 in the same layout: {own.dataset.iloc[0]}, {own.model.iloc[0]}, {p.benchmark().repeats} seed(s). Other images, other sizes, another network: only directions can be compared, which {{doc}}`/notebooks/12_benchmark` does. {frechet} is not FID.",
+        caption=f"The shape of Table 2 in the same layout: {own.dataset.iloc[0]}, {own.model.iloc[0]}, {p.benchmark().repeats} seed(s). Columns: number of target images. Other images, other sizes, another network: only directions can be compared, which {{doc}}`/notebooks/12_benchmark` does; the controls and memorization are there, too. {frechet} is not FID. ‡: still moves with more steps, ?: not known; no conclusion may rest on such a row. In brackets: coverage; last rows: the least possible and the chance coverage, by where the nearest target is sought.",
         provenance=results.provenance(own, f"drlib run benchmark --profile {p.profile}"),
         page=page("table", 2),
     )
+
+# %% tags=["hide-input"]
 Markdown(
-    "In this build: {numref}`tab-ours-02` stands beside Table 2, and {numref}`tab-taxonomy` beside Table 1."
+    f"In this build: {own.dataset.iloc[0]}, {own.model.iloc[0]}, {own.target_size.nunique()} sizes. Marked as not converged, or not known to be, "
+    f"so that no conclusion may rest on them: {', '.join(unsettled) or 'none'}."
     if len(own)
     else f"Nothing is computed yet: `drlib run benchmark --profile {p.profile}` adds the shape of Table 2."
 )
@@ -323,12 +348,14 @@ Markdown(
 # :::{exercise} Whose column?
 # :label: ex-printed-votes
 #
-# In Table 3 PLGMI (Pre) gets 484 votes at 1,000 images and Revealer 349. Does it follow that PLGMI (Pre) reconstructs better than Revealer?
+# In Table 3 (*# of Major*) PLGMI (Pre) wins 484 of 1,000 questions at 1,000 images, and Revealer 349. Does it follow that PLGMI (Pre) reconstructs
+# better than Revealer?
 # :::
 #
 # :::{solution} ex-printed-votes
 # :class: dropdown
 #
-# No. The judge chooses among six sizes of *one* attack, so the entries of a row add up to 1,000 and compete with each other; entries of a
-# column never met. An attack whose other five candidates are poor gets many votes for the sixth.
+# No. The judge chooses among six sizes of *one* attack. A question has at most one winner, so the entries of a row *# of Major* add up to 1,000 and
+# compete with each other (those of *# of All* add up to less, since five answers seldom agree); entries of a column never met. An attack whose
+# other five candidates are poor wins many questions with the sixth.
 # :::

@@ -791,6 +791,10 @@ def test_the_list_links_chapters_and_printed_pages_that_there_are() -> None:
     assert "| planned |" in lines["Judge on Swin"] and "| not yet |" in lines["Judge on Swin"]
     assert "24 of 24 tables and 14 of 14 figures are listed. In this build: 1 regenerated, " in text
     assert "11 shape only (digits)" in text
+    assert (
+        "Tables 2, 15, 17, 18, 19, 20, 21, 22, 23 and 24, Figure 1 show one and the same run of "
+        "{doc}`The benchmark <../notebooks/12_benchmark>`."
+    ) in text
 
 
 # --- the project's own files ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def cells(number):
     """All cells of a table that hold printed numbers, as text: without names and without the levels below."""
     frame = layout.table(number)
     first = frame.columns[0]
-    frame = frame[~frame[first].str.startswith("Coverage floor")]
+    frame = frame[~frame[first].str.startswith(layout.FLOOR_AND_CHANCE)]
     names = [name for name in frame if not NUMBER.search(name.replace("# of", ""))]
     return frame.drop(columns=names).to_numpy().ravel().tolist()
 
@@ -74,7 +74,7 @@ def test_the_best_value_of_each_column_is_bold_and_no_other(number):
 def test_levels_by_hand():
     # CIFAR-10: five classes. 100 images: k = 20, floor 1/20, chance 1 - (19/20)^20 = 64.15 %.
     frame = layout.table(19)
-    levels = frame[frame.Attack.str.startswith("Coverage floor")].set_index("Metric")
+    levels = frame[frame.Attack.str.startswith(layout.FLOOR_AND_CHANCE)].set_index("Metric")
     assert levels.loc["inside the class", "100"] == "5.00 %, 64.15 %"
     assert levels.loc["100 update images", "20,000"] == "1.00 %, 63.40 %"
     assert levels.loc["all targets (Bias-Rec)", "20,000"] == "0.005 %, 63.21 %"
@@ -95,6 +95,7 @@ def test_votes_pairs_and_widths_by_hand():
     assert votes.iloc[1].tolist()[:4] == ["Revealer", "# of Major", "**349**", "182"]
     assert layout.table(5)["1,000"].tolist() == ["11 : **989**", "1 : **956**", "0.015 : **0.985**"]
     assert layout.table(6)["20,000: 512"].tolist() == ["251", "39", "0.263"]
+    assert "1,000: 2,048 (Ori)" in layout.table(6)
     assert layout.table(7)["1,000"].tolist() == ["**287.497**", "372.803"]
     assert layout.table(10)["20,000"].tolist()[-1] == "**80.814**"
 
@@ -109,6 +110,31 @@ def test_taxonomy_has_four_rows_with_all_ten_attacks():
 def test_every_table_says_what_its_marks_mean(number):
     bold = any("**" in str(cell) for cell in layout.table(number).to_numpy().ravel())
     assert bold == bool(layout.marked(number))
+
+
+@pytest.mark.parametrize("number", range(1, 25))
+def test_a_caption_stands_alone(number):
+    """Measures, arrows, defenses and levels that a table shows are explained beside it."""
+    frame, caption = layout.table(number), f"{layout.what(number)}. {layout.how_to_read(number)}"
+    shown = " ".join([*frame.columns, *map(str, frame.to_numpy().ravel())])
+    assert ("# of Major: questions, of 1,000, in which" in caption) == ("# of Major" in shown)
+    assert ("target images" in caption) == (number > 1)
+    assert ("least possible and the chance coverage" in caption) == (layout.FLOOR_AND_CHANCE in shown)
+    assert ("first 1,000 training samples" in caption) == ("Memorization" in shown)
+    for name, long in (
+        ("MID", "mutual information"),
+        ("(DP)", "differential privacy"),
+        ("(Pre)", "pre-trained"),
+    ):
+        assert name not in shown or long in caption
+    assert not any(name in caption for name in published.SPELLED)
+
+
+def test_captions_say_what_the_paper_does_not():
+    assert "50 classes, inferred from the printed coverages" in layout.how_to_read(15)
+    assert "names neither judge nor data" in layout.what(5) and "GPT-4o" in layout.what(6)
+    for number in (9, 11):
+        assert layout.table(number).Metric.str.endswith(" ↑").all()
 
 
 def test_there_are_24_tables():
@@ -134,21 +160,44 @@ def staged(tmp_path_factory):
     (tmp_path / "tables").mkdir()
     pages = [f"book/published/table_{n:02d}" for n in range(1, 25)] + ["book/published/figure_02"]
     (tmp_path / "book" / "published").mkdir()
-    printed_pages.write(tmp_path, pages, [], {}, {"tab-ours-02", "tab-rests-02"})
+    made = {"tab-ours-02", "tab-rests-02", "tab-asks-02", "tab-asks-16"}
+    digits = {"dataset": "digits", "architecture": "convnet", "target_sizes": [50, 100], "profile": "laptop"}
+    runs = {slug: {"parameters": digits, "states": {}} for slug in ("benchmark", "relations")}
+    printed_pages.write(tmp_path, pages, [], runs, made)
     return tmp_path
 
 
 def test_a_page_shows_its_table_its_state_a_download_and_what_rests_on_it(staged):
     text = (staged / "book/published/table_02.md").read_text()
-    assert "# Table 2: Attacks against target size, VGG16 on CelebA\n\n**State here:** " in text
+    assert "# Table 2: Attacks against target size, VGG16 on CelebA\n\n**State of our own run:** " in text
     assert "{include} /fragments/tab-printed-02.md" in text
     assert "{download}`As a CSV file </tables/paper-table-02.csv>`" in text
-    assert "## Ours beside it" in text and "## What rests on it" in text
+    assert "## Ours beside it" in text and "## Conclusions that rest on this table" in text
     other = (staged / "book/published/table_03.md").read_text()
     assert "## Ours" not in other and "tab-printed-03" in other
+    assert "## Questions" not in other and "{ref}`ask-the-authors`" in text
+    asked = (staged / "book/published/table_16.md").read_text()
+    assert "{include} /fragments/tab-asks-16.md" in asked and "{ref}`ask-the-authors`" in asked
     figure = (staged / "book/published/figure_02.md").read_text()
     assert "{include} /fragments/fig-printed-02.md" in figure and "download" not in figure
     assert not (staged / "book/published/figure_11.md").exists()
+
+
+def test_a_page_says_where_the_one_run_behind_ten_tables_is_shown(staged):
+    own = (staged / "book/published/table_02.md").read_text()
+    assert "2 sizes (50 to 100) for 6 sizes (1,000 to 20,000)" in own
+    assert "also stands for:** Tables 15, 17, 18, 19, 20, 21, 22, 23 and 24, Figure 1." in own
+    assert "Its result" not in own
+    other = (staged / "book/published/table_21.md").read_text()
+    assert "also stands for:** Tables 2, 15, 17" in other
+    assert "Its result is on the page of {doc}`Table 2 </book/published/table_02>`." in other
+    assert "also stands for" not in (staged / "book/published/table_03.md").read_text()
+
+
+def test_a_page_of_a_figure_tells_the_papers_numbers_from_our_run(staged):
+    text = (staged / "book/published/figure_02.md").read_text()
+    assert "**State of our own run:** shape only (digits)" in text
+    assert "drawn from the numbers that the paper prints, not from our own run." in text
 
 
 @pytest.mark.parametrize("number", range(2, 25))

@@ -12,7 +12,7 @@ from drlib.book.layout import Chapter
 _HEADER = (
     "Item",
     "What it shows",
-    "State here",
+    "State of our own run",
     "Chapter",
     "Shares reconstructions with",
     "What differs, or will be needed",
@@ -30,13 +30,29 @@ def listing(chapters: Sequence[Chapter], runs: Mapping[str, Any], pages: Collect
     found = manifest.by_number(manifest.entries(runs))
     rows = [_row(entry, of_section.get(entry["planned"]), pages) for entry in found]
     text = "".join("| " + " | ".join(row) + " |\n" for row in [_HEADER, ["---"] * len(_HEADER), *rows])
-    return f"{_summary(found)}\n\n`````{{table}}\n:class: drlib-table drlib-list\n\n{text}`````\n"
+    summary = " ".join([_summary(found), *_same_runs(found, of_section)])
+    return f"{summary}\n\n`````{{table}}\n:class: drlib-table drlib-list\n\n{text}`````\n"
 
 
 def _summary(found: Sequence[manifest.Entry]) -> str:
     kinds, states = Counter(entry["kind"] for entry in found), Counter(entry["state"] for entry in found)
     listed = f"{kinds['table']} of 24 tables and {kinds['figure']} of 14 figures are listed."
     return f"{listed} In this build: {', '.join(f'{number} {word}' for word, number in states.items())}."
+
+
+def _same_runs(found: Sequence[manifest.Entry], of_section: Mapping[str, Chapter]) -> list[str]:
+    """Sentences that say which items are counted more than once for one and the same run."""
+    groups = {entry["planned"]: manifest.same_run(entry, found) for entry in found}
+    return [
+        f"{manifest.in_words(map(manifest.name_of, group))} show one and the same run"
+        + (
+            f" of {{doc}}`{chapter.title} <../notebooks/{chapter.stem}>`."
+            if (chapter := of_section.get(slug))
+            else "."
+        )
+        for slug, group in groups.items()
+        if len(group) > 1
+    ]
 
 
 def _row(entry: manifest.Entry, chapter: Chapter | None, pages: Collection[str]) -> list[str]:

@@ -25,6 +25,13 @@ COLUMNS = (
 _WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---"
 """Without a table of contents on the right, for which the tables have no room to spare."""
 
+_BELOW = (
+    ("ours", "Ours beside it", ""),
+    ("rests", "Conclusions that rest on this table", ""),
+    ("asks", "Questions about this table", "\n\nHow to ask: {ref}`ask-the-authors`."),
+)
+"""What may stand below a printed table: in the labels, its heading, and what is said after it."""
+
 _FILES = ("memorization", "image_attacks", "fid_variants", "llm_judge", "llm_judge_variants", "text_attacks")
 
 
@@ -42,11 +49,12 @@ def write(
         made: labels of the tables and figures that the notebooks of this build show.
     """
     of_section = {chapter.slug: chapter for chapter in chapters}
-    for entry in manifest.by_number(manifest.entries(runs)):
+    found = manifest.by_number(manifest.entries(runs))
+    for entry in found:
         page = f"{FOLDER}/{entry['kind']}_{entry['number']:02d}"
         if page in pages:
             (staged / page).parent.mkdir(exist_ok=True)
-            text = _page(entry, of_section.get(entry["planned"]), made)
+            text = _page(entry, of_section.get(entry["planned"]), manifest.same_run(entry, found), made)
             (staged / f"{page}.md").write_text(text, encoding="utf-8")
             if entry["kind"] == "table":
                 _write_csv(staged / "tables" / f"{_name(entry)}.csv", entry["number"])
@@ -56,17 +64,27 @@ def _name(entry: manifest.Entry) -> str:
     return f"paper-{entry['kind']}-{entry['number']:02d}"
 
 
-def _page(entry: manifest.Entry, chapter: Chapter | None, made: Collection[str]) -> str:
+def _page(
+    entry: manifest.Entry,
+    chapter: Chapter | None,
+    same_run: Sequence[manifest.Entry],
+    made: Collection[str],
+) -> str:
     kind, number = entry["kind"], f"{entry['number']:02d}"
     title = f"{kind.capitalize()} {entry['number']}: {entry['what']}"
     printed = f"{'tab' if kind == 'table' else 'fig'}-printed-{number}"
     shown = f"::::{{container}} drlib-printed\n{_include(printed)}\n::::"
-    parts = [_WIDE, f"# {title}", _state(entry, chapter), shown]
+    parts = [_WIDE, f"# {title}", _state(entry, chapter, same_run, made)]
+    if kind == "figure":
+        parts.append(
+            "The figure below is drawn from the numbers that the paper prints, not from our own run."
+        )
+    parts.append(shown)
     if kind == "table":
         parts.append(f"{{download}}`As a CSV file </tables/{_name(entry)}.csv>`")
-        for name, heading in (("ours", "Ours beside it"), ("rests", "What rests on it")):
+        for name, heading, more in _BELOW:
             if (label := f"tab-{name}-{number}") in made:
-                parts.append(f"## {heading}\n\n{_include(label)}")
+                parts.append(f"## {heading}\n\n{_include(label)}{more}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,12 +92,32 @@ def _include(label: str) -> str:
     return f"```{{include}} /fragments/{label}.md\n```"
 
 
-def _state(entry: manifest.Entry, chapter: Chapter | None) -> str:
+def _state(
+    entry: manifest.Entry,
+    chapter: Chapter | None,
+    same_run: Sequence[manifest.Entry],
+    made: Collection[str],
+) -> str:
     where = f" {{doc}}`{chapter.title} </notebooks/{chapter.stem}>`" if chapter else ""
     shared = manifest.shared_with(entry)
-    lines = [f"**State here:** {entry['state']}{f' ({why})' if (why := entry['reason']) else ''}.{where}"]
-    lines += [f"**Shares reconstructions with:** {shared}."] if shared else []
+    why = f" ({entry['reason']})" if entry["reason"] else ""
+    lines = [f"**State of our own run:** {entry['state']}{why}.{where}"]
+    if others := [manifest.name_of(each) for each in same_run if each is not entry]:
+        told = f"**The same run also stands for:** {manifest.in_words(others)}."
+        lines.append(told + _its_result(entry, same_run, made))
+    lines += [f"**In the paper, shares reconstructions with:** {shared}."] if shared else []
     return " \\\n".join(lines)
+
+
+def _its_result(entry: manifest.Entry, same_run: Sequence[manifest.Entry], made: Collection[str]) -> str:
+    """Where the run is shown in the layout of a table, if not on this page."""
+    shown = [
+        each for each in same_run if each["kind"] == "table" and f"tab-ours-{each['number']:02d}" in made
+    ]
+    if entry in shown or entry["kind"] == "figure" or not shown:
+        return ""
+    name, page = manifest.name_of(shown[0]), f"{FOLDER}/table_{shown[0]['number']:02d}"
+    return f" Its result is on the page of {{doc}}`{name} </{page}>`."
 
 
 def _write_csv(path: Path, number: int) -> None:

@@ -7,7 +7,17 @@ unless the data for a table at the paper's scale are on this machine.
 
 from __future__ import annotations
 
-from drlib.manifest.entries import Entry, by_number, entries, shared_with
+from drlib.manifest.entries import Entry, by_number, entries, in_words, name_of, same_run, shared_with
 from drlib.manifest.items import Item, items
 
-__all__ = ["Entry", "Item", "by_number", "entries", "items", "shared_with"]
+__all__ = [
+    "Entry",
+    "Item",
+    "by_number",
+    "entries",
+    "in_words",
+    "items",
+    "name_of",
+    "same_run",
+    "shared_with",
+]

@@ -83,9 +83,26 @@ def _panels(letters: list[str]) -> str:
 
 def shared_with(entry: Entry) -> str:
     """The others that an entry shares with, short: ``Tables 2 and 3, Figure 1``."""
+    return in_words(each["item"] for each in entry["shares"])
+
+
+def same_run(entry: Entry, made: Iterable[Entry]) -> list[Entry]:
+    """All whose shape one run shows, this entry among them; empty unless its state is ``shape only``."""
+    if not entry["state"].startswith("shape only"):
+        return []
+    return [each for each in made if (each["planned"], each["state"]) == (entry["planned"], entry["state"])]
+
+
+def name_of(entry: Entry) -> str:
+    """``Table 2``."""
+    return f"{entry['kind'].capitalize()} {entry['number']}"
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Names such as ``Table 2``, joined: ``Tables 2 and 3, Figure 1``."""
     numbers: dict[str, list[int]] = {"Table": [], "Figure": []}
-    for each in entry["shares"]:
-        kind, number = each["item"].split()
+    for name in names:
+        kind, number = name.split()
         numbers[kind].append(int(number))
     return ", ".join(
         f"{kind}{'s' if len(found) > 1 else ''} {joined(map(str, sorted(found)))}"

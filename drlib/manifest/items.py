@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from drlib import attacks, data, declared
-from drlib.published import TABLES
+from drlib.published import TABLES, spelled
 from drlib.sections import SECTIONS
 
 Grid = dict[str, list[Any]]
@@ -146,7 +146,7 @@ class Item:
         """What the paper's scale needs that a laptop without network does not have."""
         datasets, judges = self.rows.get("dataset", []), self.rows.get("judge", [])
         models = [model for model in self.rows.get("model", []) if model not in CONVOLUTIONAL]
-        needs = [f"{joined(datasets)} data", *models, "a GPU"] if datasets else []
+        needs = [f"{joined(map(spelled, datasets))} data", *models, "a GPU"] if datasets else []
         if any(judge in JUDGED_BY_API for judge in judges):
             needs.append("an API key of the judge")
         weights = [judge for judge in judges if judge not in JUDGED_BY_API]
@@ -290,10 +290,11 @@ def items() -> tuple[Item, ...]:
 
 
 def _tables() -> Iterator[Item]:
-    memorized = {int(row["paper_table"]) for row in read("memorization")}
+    memorized = {f"Table {row['paper_table']}" for row in read("memorization")}
+    memorized |= {row["place"] for row in read("in_text") if row["metric"] == "memorization"}
     for number, (planned, what) in _TABLES.items():
         rows = _published()[number]
-        yield Item("table", number, None, what, "", planned, rows, number in memorized)
+        yield Item("table", number, None, what, "", planned, rows, f"Table {number}" in memorized)
 
 
 def _figures() -> Iterator[Item]:
@@ -396,7 +397,8 @@ def _on_backdoored(attacked: list[str]) -> Grid:
 
 
 def _additional_data() -> list[Panel]:
-    return [("", _on_backdoored(["Inv-Alignment"]), ("dataset", "model", "target_size"))]
+    rows = {**_on_backdoored(["Inv-Alignment"]), "auxiliary": ["clean and triggered"]}
+    return [("", rows, ("dataset", "model", "target_size"))]
 
 
 def _backdoored() -> list[Panel]:

@@ -13,6 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from drlib.manifest.items import CONVOLUTIONAL, VARIANTS, Item, items, joined, plain_attack, target_sizes
+from drlib.published import spelled
 
 OWN_NETWORK = "own network"
 DEFENSES = {"DP", "MID", "pruning"}
@@ -77,7 +78,7 @@ def _words(common: Iterable[Experiment], both: Iterable[Experiment]) -> str:
     datasets, everywhere = _sorted(each.dataset for each in common), {each.dataset for each in both}
     words = joined(attacks) if len(attacks) < 3 else f"{len(attacks)} attacks"
     words += f" at {len(sizes)} sizes" if len(sizes) > 2 else f" at {joined(sizes)} images"
-    words += f", {joined(datasets)}" if len(everywhere) > 1 else ""
+    words += f", {joined(map(spelled, datasets))}" if len(everywhere) > 1 else ""
     return words + _variant_words({each.variant for each in common}, {each.variant for each in both})
 
 

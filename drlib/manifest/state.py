@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from drlib import attacks, data, declared, sections
 from drlib.errors import UserError
 from drlib.manifest.items import JUDGED_BY_API, Item, code_name, plain, plain_attack, read, target_sizes
+from drlib.published import spelled
 from drlib.store import Store
 
 AS_THE_PROFILE = ("width", "n", "training", "hyperparameters")
@@ -86,7 +87,7 @@ def _unloadable(item: Item) -> list[str]:
 def refusal(item: Item) -> str:
     """Why the item's section does not take its parameters; empty if it does."""
     if unloadable := _unloadable(item):
-        return f"no loader for {', '.join(unloadable)} yet"
+        return f"no loader for {', '.join(map(spelled, unloadable))} yet"
     try:
         for parameters in item.runs:
             sections.parameters(item.planned, "paper", parameters)
@@ -135,7 +136,7 @@ def differences(item: Item, used: Mapping[str, Any]) -> list[str]:
     if "dataset" not in item.rows:
         return ["the paper does not say which data and model"]
     found = [
-        f"{what} {used.get(parameter, 'none')} for {', '.join(item.rows[dimension])}"
+        f"{what} {used.get(parameter, 'none')} for {', '.join(map(spelled, item.rows[dimension]))}"
         for what, dimension, parameter in (
             ("data", "dataset", "dataset"),
             ("model", "model", "architecture"),
@@ -146,7 +147,7 @@ def differences(item: Item, used: Mapping[str, Any]) -> list[str]:
     ]
     sizes = {size for dataset in item.rows["dataset"] for size in target_sizes(item.rows, dataset)}
     if "target_size" not in item.unstated and not sizes <= set(_run_sizes(used)):
-        found.append(f"sizes {_span(_run_sizes(used))} for {_span(sorted(sizes))}")
+        found.append(f"{_span(_run_sizes(used))} for {_span(sorted(sizes))}")
     wanted, ran = _wanted_attacks(item), _run_attacks(used)
     if not wanted <= ran:
         found.append(f"{len(wanted & ran)} of {len(wanted)} attacks")
@@ -175,8 +176,10 @@ def _wanted_attacks(item: Item) -> set[str]:
 
 def _span(sizes: Sequence[int]) -> str:
     if not sizes:
-        return "none"
-    return f"{min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else f"{sizes[0]:,}"
+        return "no size"
+    if len(sizes) == 1:
+        return f"one size ({sizes[0]:,})"
+    return f"{len(sizes)} sizes ({min(sizes):,} to {max(sizes):,})"
 
 
 # --- nothing ran ---------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ TABLES: dict[str, str] = {
     "in_text": "Values of cells that are printed once more, in a sentence or in another table's head",
 }
 
+SPELLED = {"CIFAR10": "CIFAR-10", "CIFAR100": "CIFAR-100", "ResNet18": "ResNet-18"}
+"""Names whose spelling in sentences differs from the one in the files."""
+
 _INTEGERS = {"paper_table", "target_size", "same_as"}
 _FLOATS = {"value", "coverage_percent", "memorization"}
 
@@ -88,6 +91,11 @@ def select(name: str, **conditions: Any) -> pd.DataFrame:
                 raise unknown(f"{column} in {name}", value, present)
         keep &= rows[column].isin(values)
     return rows[keep].reset_index(drop=True)
+
+
+def spelled(name: str) -> str:
+    """A data set or model of the files as it stands in a sentence."""
+    return SPELLED.get(name, name)
 
 
 def cell(name: str, **conditions: Any) -> float:

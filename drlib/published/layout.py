@@ -12,6 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from drlib.errors import unknown
+from drlib.published import spelled
 from drlib.relations import DYNAMIC, UNLABELED, paper_levels
 
 if TYPE_CHECKING:
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 Rows = list[dict[str, str]]
 
 ARROWS = {"FID": "FID ↓", "SSIM": "SSIM ↑", "PSNR": "PSNR ↑", "MSE": "MSE ↓"}
+FLOOR_AND_CHANCE = "Floor, chance"
 LOWER_IS_CLOSER = ("FID", "MSE")
 
 _BENCHMARK = (2, 13, 14, 15, 17, 18, 19, 20, 21, 22, 23, 24)
 _JUDGED = {3: "attack", 4: "judge", 8: "attack", 12: "attack"}
 _TEXT = (9, 11)
+_TEXT_ARROWS = {"BLEU": "BLEU ↑", "similarity": "Similarity ↑", "ROUGE-L": "ROUGE-L ↑"}
 _DATASET_ACCESS = {"no_data": "No Data", "similar": "Similar Distribution", "same": "Same Distribution"}
 
 _PER_COLUMN = (
@@ -34,6 +37,80 @@ _PER_COLUMN = (
 _PER_ROW = (
     "Bold: the size that gets most, row by row; the entries of a row compete, those of a column do not."
 )
+_OF_SIX = "which of six reconstructions, one by training set size, is most similar to the target"
+_WHAT = {
+    1: "Taxonomy of the ten attacks",
+    3: f"GPT-4o as judge of GAN-based attacks, VGG16 on CelebA: {_OF_SIX}",
+    4: f"InternVL 2.5 and Claude 3.7 as judges of PLGMI (Pre), VGG16 on CelebA: {_OF_SIX}",
+    5: (
+        "PLGMI against PLGMI (Pre), pair by pair: which reconstruction is more similar to the target, that "
+        "of the model trained from scratch or of the pre-trained one. The printed caption names neither "
+        "judge nor data: GPT-4o and CelebA as elsewhere in section 6.1, VGG16 is our reading"
+    ),
+    6: (
+        "Three widths of the target model's feature embedding, PLGMI on CelebA: which of three "
+        "reconstructions, one by width, GPT-4o calls most similar to the target. VGG16 is our reading. "
+        "Ori: the original width"
+    ),
+    7: "FID of DeepInversion with BatchNorm updated or fixed, VGG16 on CelebA",
+    8: f"GPT-4o as judge of PLGMI, Swin on CelebA: {_OF_SIX}",
+    9: "Vec2Text on three text data sets",
+    10: "FID of PLGMI under DP (differential privacy), pruning and pre-training, VGG16 on CelebA",
+    11: "Complete on three text data sets",
+    12: f"GPT-4o as judge of PLGMI, MAE on CelebA: {_OF_SIX}",
+    16: (
+        "Attacks under the defenses MID (mutual information regularization) and DP (differential privacy), "
+        "VGG16 on CelebA"
+    ),
+}
+_PRETRAINED = "(Pre): the target model was pre-trained on other data and fine-tuned on the target data set."
+
+
+def what(number: int) -> str:
+    """What a table of the paper shows, in a few words."""
+    if number in _WHAT:
+        return _WHAT[number]
+    first = _rows("image_attacks", number)[0]
+    return f"Attacks against target size, {spelled(first['model'])} on {spelled(first['dataset'])}"
+
+
+def how_to_read(number: int) -> str:
+    """What the columns, the marks and the rows without an attack mean; empty for Table 1."""
+    parts = [f"Columns: {_columns(number)}." if number > 1 else "", marked(number), _measures(number)]
+    if number in (3, 4, 5, 10):
+        parts.append(_PRETRAINED)
+    if number in (*_BENCHMARK, 16):
+        parts.append("In brackets: coverage.")
+    if sizes := {int(row["target_size"]) for row in _memorization_rows(number)}:
+        fewer = " (of all, if fewer)" if min(sizes) < 1_000 else ""
+        parts.append(f"Memorization: mean score of the first 1,000 training samples{fewer}.")
+    if number in (*_BENCHMARK, 16):
+        parts.append(
+            "Last rows: the least possible and the chance coverage, by where the nearest target is sought."
+        )
+    if number == 15:
+        parts.append(
+            "They are for 50 classes, inferred from the printed coverages: the paper does not say how many "
+            "classes of CIFAR-100 it takes."
+        )
+    return " ".join(filter(None, parts))
+
+
+def _columns(number: int) -> str:
+    if number == 6:
+        return "number of target images, and the width"
+    return "defense, and number of target images" if number == 16 else "number of target images"
+
+
+def _measures(number: int) -> str:
+    """What a judge's three measures count, for that table."""
+    counted = {5: "the model", 6: "the width"} | dict.fromkeys(_JUDGED, "the size")
+    if number not in counted:
+        return ""
+    return (
+        f"# of Major: questions, of 1,000, in which {counted[number]} wins the vote of five answers; "
+        "# of All: those in which all five agree on it; Pred Rate: its share of all 5,000 answers."
+    )
 
 
 def table(number: int) -> pd.DataFrame:
@@ -113,14 +190,14 @@ def _votes(number: int) -> pd.DataFrame:
     by = _JUDGED[number]
     head = ("Attack" if by == "attack" else "Judge", "Measure")
     rows = _rows("llm_judge", number)
-    above = [row for row in _rows("in_text") if row["place"] == f"Table {number}"]
-    memorized = {_size(row["target_size"]): row["value"] for row in above}
+    memorized = {_size(row["target_size"]): row["value"] for row in _memorization_rows(number)}
     lines = [{head[0]: "Memorization", head[1]: "", **memorized}] if memorized else []
     return _frame([*lines, *_best_in_rows(rows, by, "measure", head)])
 
 
 def _text(number: int) -> pd.DataFrame:
-    return _frame(_best_in_rows(_rows("text_attacks", number), "dataset", "metric", ("Data set", "Metric")))
+    rows = [{**row, "metric": _TEXT_ARROWS[row["metric"]]} for row in _rows("text_attacks", number)]
+    return _frame(_best_in_rows(rows, "dataset", "metric", ("Data set", "Metric")))
 
 
 def _pairs(number: int) -> pd.DataFrame:
@@ -136,6 +213,9 @@ def _pairs(number: int) -> pd.DataFrame:
     return _frame(lines)
 
 
+_WIDTHS = {"feature 2048": "2,048 (Ori)", "feature 512": "512", "feature 128": "128"}
+
+
 def _widths(number: int) -> pd.DataFrame:
     rows = _rows("llm_judge_variants", number)
     lines = []
@@ -147,7 +227,7 @@ def _widths(number: int) -> pd.DataFrame:
                     r for r in rows if (r["measure"], r["target_size"]) == (measure, row["target_size"])
                 ]
                 is_best = float(row["value"]) == max(float(rival["value"]) for rival in rivals)
-                width = row["variant"].removeprefix("feature ")
+                width = _WIDTHS[row["variant"]]
                 line[f"{_size(row['target_size'])}: {width}"] = _bold(row["value"], is_best)
         lines.append(line)
     return _frame(lines)
@@ -229,8 +309,14 @@ def _entry(row: dict[str, str], best: set[str], best_static: set[str]) -> str:
     return f"{value} ({row['coverage_percent']}%)" if row["coverage_percent"] else value
 
 
+def _memorization_rows(number: int) -> Rows:
+    """The memorization that a table prints, by ``target_size`` and ``value``; Table 3 repeats Table 2's."""
+    own = [{**row, "value": row["memorization"]} for row in _rows("memorization", number)]
+    return own or [row for row in _rows("in_text") if row["place"] == f"Table {number}"]
+
+
 def _memorization(number: int, names: dict[tuple[str, str], str]) -> Rows:
-    rows = {row["target_size"]: row["memorization"] for row in _rows("memorization", number)}
+    rows = {row["target_size"]: row["value"] for row in _memorization_rows(number)}
     if not rows:
         return []
     return [{"Attack": "Memorization", "Metric": "", **{name: rows[key[1]] for key, name in names.items()}}]
@@ -251,12 +337,17 @@ def _levels(rows: Rows, names: dict[tuple[str, str], str]) -> Rows:
     lines = []
     for kind, members in kinds.items():
         if members:
-            line = {"Attack": "Coverage floor, chance", "Metric": kind}
+            line = {"Attack": FLOOR_AND_CHANCE, "Metric": kind}
             for (_, size), name in names.items():
                 floor, chance = paper_levels(dataset, members[0], int(size))
-                line[name] = f"{_percent(floor)}, {_percent(chance)}"
+                line[name] = levels(floor, chance)
             lines.append(line)
     return lines
+
+
+def levels(floor: float, chance: float) -> str:
+    """Floor and chance level of a coverage, fractions, as one cell."""
+    return f"{_percent(floor)}, {_percent(chance)}"
 
 
 def _percent(share: float) -> str:
