@@ -31,6 +31,7 @@ import seaborn as sns
 from IPython.display import Markdown
 
 from drlib import audit, claims, published, relations, report, sections
+from drlib.claims.judging import UNJUDGED
 from drlib.published import layout
 from drlib.relations import COVERAGES, DYNAMIC, GANS, SAMPLE
 
@@ -89,7 +90,7 @@ for number in range(1, 25):
 
 # %% tags=["hide-input", "remove-output"]
 told = claims.published_facts()
-judged = [(claim, claims.examine(claim, told.within(claim.tables)).judgment) for claim in claims.CLAIMS]
+ledger = claims.ledger(told)
 findings = audit.run(audit.published()).findings
 
 
@@ -103,15 +104,14 @@ def resting(number: int) -> list[dict[str, str]]:
     """The conclusions that the numbers of a table can decide, alone or with others."""
     return [
         {
-            "conclusion": f"{claim.statement} (section {claim.place}, {{doc}}`{claim.id} </book/published/ledger>`)".replace(
+            "conclusion": f"{claim['statement']} (section {claim['place']}, [{claim['id']}](#claim-{claim['id']}))".replace(
                 "section App.", "appendix"
             ),
-            "judged on": f"Table{'s' if len(claim.tables) > 1 else ''} {', '.join(map(str, claim.tables))}",
-            "for / against / undecided": f"{found.supports} / {found.against} / {found.undecided}",
-            "verdict": found.verdict,
+            "judged on": f"Table{'s' if len(claim['tables']) > 1 else ''} {', '.join(map(str, claim['tables']))}",
+            "verdict (for / against / undecided)": claims.in_words(claim["published"]),
         }
-        for claim, found in judged
-        if number in claim.tables and found.supports + found.against + found.undecided
+        for claim in ledger
+        if number in claim["tables"] and claim["published"]["verdict"] != UNJUDGED
     ]
 
 

@@ -167,20 +167,6 @@ def effect(row) -> str:
     )
 
 
-def cases(row) -> str:
-    return (
-        f"{row.supports:.0f} / {row.against:.0f} / {row.undecided:.0f}" if row.supports + row.against else ""
-    )
-
-
-def verdicts(row) -> str:
-    """The verdict with its counts, under each reading where there are several."""
-    if not row.readings:
-        return f"{row.verdict} ({cases(row)})" if cases(row) else f"{row.verdict}: {row.reason}"
-    told = (f"{each['reading']}: {each['verdict']} ({cases(pd.Series(each))})" for each in row.readings)
-    return f"{row.verdict}. " + "; ".join(told)
-
-
 def conclusion(claim) -> str:
     """What it says, where, and its name in the ledger."""
     place = f"section {claim.place}".replace("section App.", "appendix")
@@ -204,7 +190,7 @@ doubtful = ledger[paper.verdict.isin([IN_PART, FAILS])]
 lines = []
 for index, claim in doubtful.iterrows():
     found = paper.loc[index]
-    lines.append({"conclusion": conclusion(claim), "for / against / undecided": verdicts(found), "effect": effect(found),
+    lines.append({"conclusion": conclusion(claim), "for / against / undecided": claims.in_words(found), "effect": effect(found),
                   "unit and sign": claim.unit, "question": claim.question})  # fmt: skip
 report.table(
     pd.DataFrame(lines),
@@ -357,7 +343,7 @@ for index, claim in ledger.iterrows():
     found = ours.loc[index]
     if found.verdict == UNJUDGED and not found.undecided:
         continue
-    lines.append({"conclusion": conclusion(claim), "paper": paper.verdict[index], "ours": verdicts(found), "effect": effect(found), "unit and sign": claim.unit})  # fmt: skip
+    lines.append({"conclusion": conclusion(claim), "paper": paper.verdict[index], "ours": claims.in_words(found), "effect": effect(found), "unit and sign": claim.unit})  # fmt: skip
 if lines:
     report.table(
         pd.DataFrame(lines),
@@ -394,9 +380,9 @@ lines = []
 for index, claim in ledger.iterrows():
     found, other = paper.loc[index], elsewhere.loc[index]
     lines.append(
-        {"conclusion": conclusion(claim), "judged by": claim.how, "speaks of": claim.quantifier,
-         "tables": ", ".join(map(str, claim.tables)) or "none", "verdict (for / against / undecided)": verdicts(found), "effect": effect(found),
-         "unit and sign": claim.unit, "elsewhere": "" if pd.isna(other.verdict) else verdicts(other), "ours": ours.verdict[index]}
+        {"conclusion": conclusion(claim).replace(f"*{claim.id}*", f"[*{claim.id}*]{{#claim-{claim.id}}}"), "judged by": claim.how, "speaks of": claim.quantifier,
+         "tables": ", ".join(map(str, claim.tables)) or "none", "verdict (for / against / undecided)": claims.in_words(found), "effect": effect(found),
+         "unit and sign": claim.unit, "elsewhere": "" if pd.isna(other.verdict) else claims.in_words(other), "ours": ours.verdict[index]}
     )  # fmt: skip
 report.table(
     pd.DataFrame(lines),

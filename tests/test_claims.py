@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -421,6 +422,17 @@ def test_what_does_not_hold_is_a_question_to_the_authors():
     assert doubtful and all(CLAIM[name].question.endswith("?") for name in doubtful)
 
 
+def test_a_verdict_in_words_has_its_counts_or_its_reason_under_each_reading():
+    words = {
+        claim.id: claims.in_words(claims.entry(claim, FACTS, Facts(()))["published"]) for claim in CLAIMS
+    }
+    assert words["deep-dream-fid-falls"] == "does not hold (0 / 1 / 0)"
+    assert words["deep-inversion-beats-deep-dream"] == (
+        "holds in part. every metric: does not hold (9 / 15 / 0); FID alone: holds (6 / 0 / 0)"
+    )
+    assert words["pruning-is-cheap"].startswith("cannot be judged (needs test accuracy")
+
+
 def test_readings_have_names_and_are_in_the_ledger():
     several = [claim for claim in CLAIMS if claim.readings]
     assert len(several) > 5
@@ -715,6 +727,22 @@ def test_published_facts_are_every_printed_number_once():
 def test_a_label_says_where_a_series_stands():
     one = Series("FID", "KEDMI", "CelebA", "VGG16", defense="DP", table=16)
     assert one.where == "Table 16, CelebA, VGG16, KEDMI, DP, FID"
+
+
+def test_memorization_of_a_size_without_results_is_told(monkeypatch):
+    from drlib.claims import own
+
+    table = pd.DataFrame(
+        {"attack": ["KEDMI"], "dataset": ["digits"], "model": ["convnet"], "target_size": [50]}
+    )
+    score = SimpleNamespace(value=0.5, standard_error=0.1)
+    monkeypatch.setattr(own.results, "computed", lambda cells, store: list(cells))
+    monkeypatch.setattr(own.results, "summary", lambda cells, **more: table.copy())
+    monkeypatch.setattr(own.results, "ensemble", lambda each, store: {"inside": each, "probability": each})
+    monkeypatch.setattr(own, "model_score", lambda *told: score)
+    found = own.own_tables([SimpleNamespace(is_control=False)], {}, {50: 0, 400: 0})
+    assert found["memorization"].target_size.tolist() == [50, 400]
+    assert set(found["memorization"].dataset) == {"digits"}
 
 
 # --- the command ----------------------------------------------------------------------------------------

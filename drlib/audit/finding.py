@@ -81,5 +81,6 @@ def finding(
 
 
 def places(rows: list[Row]) -> str:
-    """The places of rows in words: ``Table 16, section 5.1``; each once."""
-    return ", ".join(dict.fromkeys(row.where for row in rows))
+    """The places of rows in words, tables in order: ``Table 2, Table 16, section 5.1``; each once."""
+    ordered = sorted(rows, key=lambda row: (row.paper_table is None, row.paper_table or 0))
+    return ", ".join(dict.fromkeys(row.where for row in ordered))

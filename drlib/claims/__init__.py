@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drlib.claims.facts import Facts, facts, published_facts
-from drlib.claims.judging import FAILS, HOLDS, UNJUDGED, Judgment, agreed, judge
+from drlib.claims.judging import (
+    AGAINST,
+    FAILS,
+    HOLDS,
+    SUPPORTS,
+    UNDECIDED,
+    UNJUDGED,
+    Judgment,
+    agreed,
+    judge,
+)
 from drlib.claims.ledger import CLAIMS, FAVORS, OPPOSES, Claim
 
-__all__ = ["CLAIMS", "Claim", "Examined", "Facts", "entry", "examine", "facts", "published_facts"]
+__all__ = [
+    "CLAIMS",
+    "Claim",
+    "Examined",
+    "Facts",
+    "entry",
+    "examine",
+    "facts",
+    "in_words",
+    "ledger",
+    "published_facts",
+]
 
 NOT_NEEDED = "same on both sides"
 """What is said where a comparison does not change n (or k): there is nothing to correct."""
@@ -84,6 +105,20 @@ def entry(claim: Claim, published: Facts, ours: Facts) -> dict[str, Any]:
     told["elsewhere"] = other and {"tables": list(claim.elsewhere), **_plain(examine(claim, other))}
     told["ours"] = _plain(examine(claim, ours))
     return told
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """A verdict of the ledger with its cases for, against and undecided, under each of its readings."""
+    if found["readings"]:
+        told = (f"{each['reading']}: {_counted(each)}" for each in found["readings"])
+        return f"{found['verdict']}. {'; '.join(told)}"
+    return _counted(found)
+
+
+def _counted(found: Mapping[str, Any]) -> str:
+    counts = [found[name] for name in (SUPPORTS, AGAINST, UNDECIDED)]
+    told = " / ".join(f"{count:.0f}" for count in counts) if any(counts) else found["reason"]
+    return f"{found['verdict']} ({told})"
 
 
 def _without_place(told: Facts) -> Facts:
