@@ -290,6 +290,8 @@ shown = [
 ]
 colors = dict(zip([one.attack for one in shown], sns.color_palette("colorblind"), strict=False))
 fig, axes = plt.subplots(1, 2, figsize=(report.WIDTH + 0.6, 3.6))
+axes[1].axhline(1, color="0.5", lw=0.8, ls="--", zorder=0)
+axes[1].text(1000, 1.01, "chance", fontsize=7, color="0.4", va="bottom")
 for ax, title, relative in zip(
     axes, ("coverage (SSIM), % of targets", "from floor (0) to chance (1)"), (False, True), strict=True
 ):
@@ -305,8 +307,6 @@ for ax, title, relative in zip(
     ax.tick_params(labelsize=7.5)
     ax.set_title(title, fontsize=9, loc="left")
     report.direct_labels(ax, 20000, last, colors)
-axes[1].axhline(1, color="0.5", lw=0.8, ls="--", zorder=0)
-axes[1].text(1000, 1.01, "chance", fontsize=7, color="0.4", va="bottom")
 fig.supxlabel("target images", fontsize=9)
 sns.despine(fig)
 changes = {
