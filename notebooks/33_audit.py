@@ -327,7 +327,7 @@ report.table(
 #
 # Any CSV file with the columns `target_size, metric, value` can be audited; more columns (`dataset, model, defense, attack, coverage_percent, paper_table, seed`) make more checks possible, and what is left out is said.
 # What the paper fixes is not assumed of your table. Say it in a column: `n_targets` (images that coverage counts, if not the target size), `classes` (that an attack is matched within), `samples` (of a memorization score),
-# `questions` and `queries` (targets of a judge, and answers to each).
+# `questions` and `answers` (targets of a judge, and answers to each).
 #
 # ~~~text
 # drlib audit table.csv

@@ -8,6 +8,7 @@ import shlex
 import time
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -108,7 +109,7 @@ def test_honest_tables_of_others_raise_no_question():
     for seed in range(100):
         frame = clean(seed).drop(columns="paper_table").assign(dataset="own")
         assert audit.run(frame).findings == []
-        assert audit.run(frame.assign(queries="5", target_size=frame.target_size)).findings == []
+        assert audit.run(frame.assign(answers="5", target_size=frame.target_size)).findings == []
 
 
 # --- planted faults ------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ def shares(questions: int, *, unit: int = 1, digits: int = 4, queries: int = 5) 
     for size, won in wins.items():
         rate = f"{unit * won / questions:.{digits}f}"
         for metric, value in (("# of Major", won), ("# of All", won), ("Pred Rate", rate)):
-            rows.append({"target_size": size, "metric": metric, "value": value, "queries": queries})
+            rows.append({"target_size": size, "metric": metric, "value": value, "answers": queries})
     return pd.DataFrame(rows).astype(str)
 
 
@@ -594,7 +595,7 @@ def test_the_chance_of_a_last_zero_is_not_understated():
             (name, "SSIM")
             for name in ("target_size", "value", "coverage_percent", "coverage_floor", "value_low")
         ),
-        *((name, "SSIM") for name in ("n_targets", "classes", "questions", "queries", "samples")),
+        *((name, "SSIM") for name in ("n_targets", "classes", "questions", "answers", "samples")),
         *(
             ("value", name)
             for name in ("FID", "MSE", "memorization", "# of Major", "# of All", "Pred Rate", "BLEU")
@@ -831,3 +832,11 @@ def test_refused_format_and_nearest_file(table):
 def test_unknown_values_are_refused_in_python():
     with pytest.raises(UserError, match="no column 'metric'"):
         audit.run(pd.DataFrame({"target_size": ["1"], "value": ["1"]}))
+
+
+@pytest.mark.parametrize("name", ["claims-results", "claims-memorization"])
+def test_the_reference_run_raises_no_question(name):
+    """With all columns of ``drlib results``: its ``queries`` are those of a black box."""
+    path = Path(__file__).resolve().parents[1] / "results" / "laptop" / "tables" / f"{name}.csv"
+    found = audit.run(audit.read(path))
+    assert found.findings == [] and len(found.skipped) < len(audit.CHECKS)

@@ -69,7 +69,7 @@ CHECKS: dict[str, Check] = {
         Check("ranges", inequality.ranges, ()),
         Check("floor of coverage", inequality.floor, ("attack", "coverage_percent"), inequality.no_floor),
         Check("counts and sums of a judge", judge.counts, ()),
-        Check("votes of a judge", judge.rates, (), judge.no_queries),
+        Check("votes of a judge", judge.rates, (), judge.no_answers),
         Check("PSNR and MSE share neighbors", identity.shared_neighbors, ("attack", "coverage_percent")),
         Check(
             "one target per class",

@@ -13,7 +13,7 @@ wins so, l to Q / 2 answers, rounded down, are left for this one (l = 1 if k = 2
     Q A + w (M - A) + l R  <=  answers  <=  Q A + (Q - 1) (M - A) + (Q / 2) R,    R = N - M - A'.
 
 N of a table that is not the paper's is its column ``questions``, or the sum of ``# of Major`` where the rates
-add up, too; Q is its column ``queries``. A rate may be a share of 1 or of 100.
+add up, too; Q is its column ``answers``. A rate may be a share of 1 or of 100.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def rates(table: Table) -> list[Finding]:
     return found
 
 
-def no_queries(table: Table) -> str:
+def no_answers(table: Table) -> str:
     """Why rates cannot be held against counts: a reason, or "" if they can (or there are none)."""
     asked = [row for row in table.measured if row.metric == RATE]
-    known = not asked or any(row.queries for row in asked)
-    return "" if known else "needs the column queries (answers to one question)"
+    known = not asked or any(row.answers for row in asked)
+    return "" if known else "needs the column answers (to each question)"
 
 
 def _contests(rows: Iterable[Row]) -> list[list[Candidate]]:
@@ -137,9 +137,9 @@ def _rate(
 ) -> list[Finding]:
     """A rate that is no multiple of one answer's share, or that the counts do not allow."""
     row = candidate.get(RATE)
-    if row is None or questions is None or row.queries is None:
+    if row is None or questions is None or row.answers is None:
         return []
-    total = questions * row.queries
+    total = questions * row.answers
     low, high = 0, total
     if MAJOR in candidate and ALL in candidate:
         low, high = answers(
@@ -152,7 +152,7 @@ def _rate(
             ),
             len(candidates),
             questions=questions,
-            queries=row.queries,
+            queries=row.answers,
         )
     value, half = row.value.value / whole * total, row.value.half / whole * total
     if max(low, math.ceil(value - half - 1e-6)) <= min(high, math.floor(value + half + 1e-6)):

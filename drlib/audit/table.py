@@ -43,7 +43,7 @@ _SPELLINGS = {
 } | dict.fromkeys(("similarity", "sim.", "sim"), "similarity")
 _NUMBERS = ("value", "coverage_percent", "value_low", "value_high")
 _FRACTIONS = ("coverage_floor", "coverage_chance")
-_WHOLE = ("target_size", "n_targets", "classes", "questions", "queries", "samples")
+_WHOLE = ("target_size", "n_targets", "classes", "questions", "answers", "samples")
 _REQUIRED = ("target_size", "metric", "value")
 _SETTING = ("seed", "profile", "kind", "reconstructs", "matching", "hyperparameters", "extractor", "n")
 _NAMES = (
@@ -107,7 +107,7 @@ class Row:
         targets: how many images coverage counts, or None if that is not known.
         classes: classes that an attack is matched within, or None if it is not, or not known.
         samples: how many samples a memorization score is the mean of, or None.
-        questions, queries: of a judge, how many targets and how often each; None if that is not known.
+        questions, answers: of a judge, how many targets and how often each; None if that is not known.
         floor: the smallest possible coverage, a fraction, or None.
         control: True for a row that is no attack.
         same_as: the table whose cell a number in the text repeats.
@@ -132,7 +132,7 @@ class Row:
     classes: int | None
     samples: int | None
     questions: int | None
-    queries: int | None
+    answers: int | None
     floor: float | None
     control: bool
     same_as: int | None
@@ -314,7 +314,7 @@ def _rows(columns: dict[str, list[str]], count: int, more: Iterable[str] = ()) -
             classes=_classes(text, paper_table is not None),
             samples=_whole(text["samples"]) or (min(MEMORIZATION_SAMPLES, size) if paper_table else None),
             questions=_whole(text["questions"]) or (QUESTIONS if paper_table else None),
-            queries=_whole(text["queries"]) or (QUERIES if paper_table else None),
+            answers=_whole(text["answers"]) or (QUERIES if paper_table else None),
             floor=_fraction(text["coverage_floor"]),
             control=text["kind"] == "control",
             same_as=_integer(text["same_as"]),
