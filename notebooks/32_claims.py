@@ -280,6 +280,7 @@ computed. Of static attacks it falls by {abs(coverage.effect):.0f} percentage po
 from floor to chance, from the second smallest size on."""
 )
 
+# %% [markdown]
 # {numref}`fig-coverage-relative` shows how. Left, coverage as printed. Right, the same numbers between floor (0) and chance (1).
 
 # %% tags=["hide-input"]

@@ -33,6 +33,15 @@ def test_a_notebook_is_well_formed(root: Path, stem: str) -> None:
 
 
 @pytest.mark.parametrize("stem", STEMS)
+def test_no_prose_is_a_comment_in_a_code_cell(root: Path, stem: str) -> None:
+    """A lost ``# %% [markdown]`` turns a paragraph into comments, which no reader sees."""
+    book = nbformat.read(root / "notebooks" / "ipynb" / f"{stem}.ipynb", as_version=4)
+    code = "\n".join(cell.source for cell in book.cells if cell.cell_type == "code")
+    assert not re.findall(r"^#.*\{(?:numref|doc|ref|cite:\w)\}`.*$", code, re.MULTILINE)
+    assert not re.findall(r"^# #.*$", code, re.MULTILINE)
+
+
+@pytest.mark.parametrize("stem", STEMS)
 def test_a_notebook_gives_the_checked_outputs_again(root: Path, stem: str) -> None:
     """nbval runs the executed smoke notebook again and compares cells that say ``# NBVAL_CHECK_OUTPUT``.
 
